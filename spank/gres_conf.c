@@ -127,22 +127,22 @@ static bool value_of(const char *line, const char *key, char *buf, size_t size)
 	return false;
 }
 
-static int add_line(const char *line, int number, struct gres_conf *out, char *error, size_t size)
+/* `value`: room for what the line says. */
+static int add_line(const char *line, int number, char *value, size_t room, struct gres_conf *out, char *error, size_t size)
 {
-	char file[512], cores[512];
 	int minors[GRES_MAX_GPUS + 1], files;
 	struct cpuset set = { 0 };
-	const bool has_cores = (value_of(line, "Cores", cores, sizeof cores) || value_of(line, "CPUs", cores, sizeof cores)) && *cores;
 
-	if (!value_of(line, "File", file, sizeof file))
+	if (!value_of(line, "File", value, room))
 		return 0;
-	files = file_minors(file, minors);
+	files = file_minors(value, minors);
 	if (files < 0) {
-		snprintf(error, size, "line %d: File=%.64s: /dev/nvidiaN or /dev/nvidia[N-M] expected", number, file);
+		snprintf(error, size, "line %d: File=%.64s: /dev/nvidiaN or /dev/nvidia[N-M] expected", number, value);
 		return -1;
 	}
-	if (has_cores && cpulist_parse(cores, &set)) {
-		snprintf(error, size, "line %d: Cores=%.64s: a list such as 0-15 expected", number, cores);
+	const bool has_cores = (value_of(line, "Cores", value, room) || value_of(line, "CPUs", value, room)) && *value;
+	if (has_cores && cpulist_parse(value, &set)) {
+		snprintf(error, size, "line %d: Cores=%.64s: a list such as 0-15 expected", number, value);
 		return -1;
 	}
 	for (int i = 0; i < files; i++) {
@@ -164,48 +164,60 @@ static void read_autodetect(const char *value, struct gres_conf *out)
 	out->by_file = !strcasecmp(value, "nvidia");
 }
 
-/* Copies the line that starts at p, with those that a \ at its end joins to it, less its remark. Returns where the next one starts. */
-static const char *take_line(const char *p, char *line, size_t size, int *lines)
+/* Copies the line that starts at p, with those that a \ at its end joins to it. Returns where the next one starts. */
+static const char *take_line(const char *p, char *line, int *lines)
 {
-	size_t have = 0;
-
 	for (bool more = true; more; p += *p == '\n') {
 		size_t len = strcspn(p, "\n");
 		more = len && p[len - 1] == '\\' && p[len];
-		have += (size_t)snprintf(line + have, size - have, "%.*s", (int)(len - more), p);
-		if (have >= size)
-			have = size - 1;
+		line = mempcpy(line, p, len - more);
 		p += len;
 		++*lines;
 	}
-	line[strcspn(line, "#")] = '\0';
+	*line = '\0';
 	return p;
+}
+
+/* `line` and `value` have room for the whole text: slurmd reads lines of any length. */
+static int read_lines(const char *text, char *line, char *value, size_t room, struct gres_conf *out, char *error, size_t size)
+{
+	bool node_says = false; /* an AutoDetect= beside NodeName=, which holds before one for all nodes wherever that stands */
+	int lines = 0;
+
+	for (const char *p = text; *p;) {
+		const int number = lines + 1;
+		p = take_line(p, line, &lines);
+		line[strcspn(line, "#")] = '\0';
+		const char *word = line + strspn(line, " \t");
+		const bool for_node = value_of(line, "NodeName", value, room);
+		if (for_node && !hostlist_has(value, out->node)) {
+			out->for_others = true;
+			continue;
+		}
+		if (value_of(line, "AutoDetect", value, room) && (for_node || !node_says)) {
+			read_autodetect(value, out);
+			node_says = for_node;
+		}
+		if (!out->unread && (!strncasecmp(word, "include ", 8) || value_of(line, "MultipleFiles", value, room)))
+			out->unread = number;
+		if (value_of(line, "Name", value, room) && !strcasecmp(value, "gpu") && add_line(line, number, value, room, out, error, size))
+			return -1;
+	}
+	return 0;
 }
 
 int gres_conf_parse(const char *text, const char *node_name, struct gres_conf *out, char *error, size_t size)
 {
-	char line[4096], value[512];
-	bool node_says = false; /* an AutoDetect= beside NodeName=, which holds before one for all nodes wherever that stands */
-	int lines = 0;
+	const size_t room = strlen(text) + 1;
+	char *line = malloc(room), *value = malloc(room);
+	int rc = -1;
 
 	*out = (struct gres_conf){ .node = node_name };
-	for (const char *p = text; *p;) {
-		const int number = lines + 1;
-		p = take_line(p, line, sizeof line, &lines);
-		const char *word = line + strspn(line, " \t");
-		const bool for_node = value_of(line, "NodeName", value, sizeof value);
-		if (for_node && !hostlist_has(value, node_name)) {
-			out->for_others = true;
-			continue;
-		}
-		if (value_of(line, "AutoDetect", value, sizeof value) && (for_node || !node_says)) {
-			read_autodetect(value, out);
-			node_says = for_node;
-		}
-		if (!out->unread && (!strncasecmp(word, "include ", 8) || value_of(line, "MultipleFiles", value, sizeof value)))
-			out->unread = number;
-		if (value_of(line, "Name", value, sizeof value) && !strcasecmp(value, "gpu") && add_line(line, number, out, error, size))
-			return -1;
-	}
-	return 0;
+	if (line && value)
+		rc = read_lines(text, line, value, room, out, error, size);
+	else
+		snprintf(error, size, "out of memory");
+	free(line);
+	free(value);
+	return rc;
 }

@@ -236,6 +236,34 @@ static void lines_are_read_as_slurm_reads_them(void **state)
 	assert_non_null(strstr(printed, "let it say Gres=gpu:nvidia_rtx_pro_6000_blackwell_server_edition:1,gpu:nvidia_rtx_pro_6000_blackwell_server_edition_mig_1g.24gb:1\n"));
 }
 
+/* slurmd reads lines of any length, and so values. */
+static void long_lines_are_read_whole(void **state)
+{
+	static char text[40000];
+	size_t n = (size_t)snprintf(text, sizeof text, "NodeName=x0");
+
+	(void)state;
+	make_machine();
+	for (int i = 1; n < 12000; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, ",x%d", i);
+	snprintf(text + n, sizeof text - n, ",n1 Name=gpu File=/dev/nvidia0");
+	assert_int_equal(gres_conf_parse(text, "n1", &conf, error, sizeof error), 0);
+	assert_int_equal(conf.gpus, 1);
+	/* each device by its name, and so each core: no list is cut */
+	n = (size_t)snprintf(text, sizeof text, "Name=gpu File=");
+	for (int i = 0; i < 64; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s/dev/nvidia%d", i ? "," : "", i);
+	n += (size_t)snprintf(text + n, sizeof text - n, " Cores=0");
+	for (int i = 1; i < 400; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, ",%d", i);
+	snprintf(text + n, sizeof text - n, " \\\n Type=h200\n");
+	assert_int_equal(gres_conf_parse(text, "n1", &conf, error, sizeof error), 0);
+	assert_int_equal(conf.gpus, 64);
+	assert_int_equal(conf.gpu[63].minor, 63);
+	assert_int_equal(cpuset_count(&conf.gpu[63].cores), 400);
+	assert_string_equal(conf.gpu[63].type, "h200");
+}
+
 static void bad_lines_are_named(void **state)
 {
 	(void)state;
@@ -287,7 +315,8 @@ int main(void)
 		cmocka_unit_test(another_order_of_the_lines_is_wrong),
 		cmocka_unit_test(device_numbers_in_another_order_than_the_bus),
 		cmocka_unit_test(device_numbers_with_a_gap),
-		cmocka_unit_test(lines_are_read_as_slurm_reads_them), cmocka_unit_test(bad_lines_are_named),
+		cmocka_unit_test(lines_are_read_as_slurm_reads_them), cmocka_unit_test(long_lines_are_read_whole),
+		cmocka_unit_test(bad_lines_are_named),
 		cmocka_unit_test(the_picture_names_every_gpu_and_task),
 	};
 	return cmocka_run_group_tests(tests, prepare, release);
