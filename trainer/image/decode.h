@@ -36,10 +36,10 @@ int check_size(uint64_t width, uint64_t height, struct error *why);
 int check_upright(const char *format, const uint8_t *tiff, size_t size, struct error *why);
 
 int decode_png(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
-/* Undoes the row filters of `height` rows of 1 + width bytes. Behind them raw holds `width` zeros, and both raw's zeros and out
- * [height][width] have PNG_UNFILTER_BEYOND bytes more, which are read and mean nothing. -EXIT_DATA: a filter that is none. */
+/* Undoes the row filters, 0 to 4, of `height` rows of 1 + width bytes. Behind them raw holds `width` zeros, and both raw's zeros and out
+ * [height][width] have PNG_UNFILTER_BEYOND bytes more, which are read and mean nothing. */
 enum { PNG_UNFILTER_BEYOND = 8 };
-int png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out, struct error *why);
+void png_unfilter(const uint8_t *raw, size_t width, size_t height, uint8_t *out);
 /* 1: *image is there; 0: not a baseline JPEG of one component without a fault, or a processor without AVX2, and decode_jpeg() asks libjpeg-turbo. */
 int decode_jpeg_gray(struct decoder *d, const uint8_t *file, size_t size, struct image *image);
 int decode_jpeg(struct decoder *d, const uint8_t *file, size_t size, struct image *image, struct error *why);
