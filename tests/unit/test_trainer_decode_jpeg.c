@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * JPEG to gray pixels: those of libjpeg-turbo, whichever way they are decoded; turned, coloured or cut ones are refused by name. */
+#include <stdio.h>
 #include <sys/mman.h>
+
+#include <jpeglib.h>
 
 #include "data/random.h"
 #include "decoding.h"
@@ -287,6 +290,65 @@ static void a_gray_jpeg_with_a_code_of_all_ones_is_refused(void **state)
 	assert_int_equal(decode_image(decoder, file, (size_t)(p - file), &image, &e), 0);
 }
 
+/* A progressive file of `scans` scans, to be freed: the last of those that it needs, again and again, of which libjpeg-turbo does not warn. */
+static uint8_t *many_scans(int components, int scans, size_t *size)
+{
+	enum { SIDE = 24 };
+	JSAMPLE pixels[SIDE * 3], *row = pixels;
+	struct jpeg_compress_struct c;
+	struct jpeg_error_mgr errors;
+	jpeg_scan_info script[6];
+	unsigned char *made = NULL;
+	unsigned long length = 0;
+	int before = 2 * components;
+
+	for (int i = 0; i < before; i++)
+		script[i] = (jpeg_scan_info){ .comps_in_scan = 1, .component_index = { i % components }, .Ss = i >= components, .Se = i < components ? 0 : 63 };
+	memset(pixels, 128, sizeof pixels);
+	c.err = jpeg_std_error(&errors);
+	jpeg_create_compress(&c);
+	jpeg_mem_dest(&c, &made, &length);
+	c.image_width = c.image_height = SIDE;
+	c.input_components = components;
+	c.in_color_space = components == 1 ? JCS_GRAYSCALE : JCS_YCbCr;
+	jpeg_set_defaults(&c);
+	c.scan_info = script;
+	c.num_scans = before;
+	jpeg_start_compress(&c, TRUE);
+	while (c.next_scanline < SIDE)
+		jpeg_write_scanlines(&c, &row, 1);
+	jpeg_finish_compress(&c);
+	jpeg_destroy_compress(&c);
+	uint8_t *end = made + length - 2, *last = (uint8_t *)memrchr(made, 0xDA, length) - 1;
+	size_t of_one = (size_t)(end - last);
+	uint8_t *file = malloc(length + of_one * (size_t)scans), *p = mempcpy(file, made, length - 2);
+	for (; before < scans; before++)
+		p = mempcpy(p, last, of_one);
+	p = mempcpy(p, end, 2);
+	*size = (size_t)(p - file);
+	free(made);
+	return file;
+}
+
+/* By libjpeg-turbo alone a file of 8192 x 8192 pixels and 180 KB takes seconds. */
+static void a_jpeg_of_more_scans_than_any_encoder_makes_is_refused(void **state)
+{
+	(void)state;
+	for (int components = 1; components <= 3; components += 2)
+		for (int scans = 99; scans <= 101; scans++) {
+			struct image image;
+			struct error e = { 0 };
+			size_t size;
+			uint8_t *file = many_scans(components, scans, &size);
+
+			if (scans > 100)
+				expect_refusal(file, size, "JPEG: more than 100 scans, each of which goes over the whole image: save it with fewer first, as jpegtran does");
+			else if (decode_image(decoder, file, size, &image, &e))
+				fail_msg("%d scans: %s", scans, e.text);
+			free(file);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -297,6 +359,7 @@ int main(void)
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),
 		cmocka_unit_test(a_gray_jpeg_with_a_code_of_all_ones_is_refused),
+		cmocka_unit_test(a_jpeg_of_more_scans_than_any_encoder_makes_is_refused),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
