@@ -80,6 +80,7 @@ def of_model(rows):
         said["auroc_delong.high"] = min(said["auroc.value"] + 1.959963984540054 * se, 1)
     if least >= FEW:
         said["brier_skill"] = 1 - said["brier"] / share / (1 - share)
+        said["observed_to_expected"] = len(pos) / sum(q for q, _ in p)
         said["ece"] = sum(abs(sum(y - q for q, y in p if min(int(q * 15), 14) == k)) for k in range(15)) / len(p)
     return said
 

@@ -15,7 +15,7 @@ static struct calibration of(const float *logits, const uint8_t *positive, size_
 {
 	struct calibration c;
 
-	assert_int_equal(calibration_of(logits, positive, NULL, n, &c), 0);
+	assert_int_equal(calibration_of(logits, positive, NULL, n, &c, NULL), 0);
 	return c;
 }
 
@@ -28,8 +28,8 @@ static void error_and_brier_score_by_hand(void **state)
 
 	(void)state;
 	assert_close(c.ece, (fabs(1 - 0.2) + fabs(1 - 0.9) + fabs(1 - 0.9)) / 6, 1e-7);
-	assert_close(c.brier, (0.01 + 0.81 + 0.09 + 0.49 + 0.09 + 0.01) / 6, 1e-7);
-	assert_close(c.skill, 1 - c.brier / 0.25, 1e-15);
+	assert_close(c.brier.value, (0.01 + 0.81 + 0.09 + 0.49 + 0.09 + 0.01) / 6, 1e-7);
+	assert_close(c.skill.value, 1 - c.brier.value / 0.25, 1e-15);
 	assert_int_equal(c.bins, 1); /* three positives do not make two groups */
 	assert_close(c.bin[0].predicted, 2.0 / 6, 1e-7);
 	assert_close(c.bin[0].observed, 0.5, 1e-15);
@@ -133,9 +133,9 @@ static void slope_intercept_and_error_in_closed_form(void **state)
 			}
 			for (int i = 0; i < N; i++)
 				variance += influence[i] * influence[i];
-			assert_int_equal(calibration_of(logits, positive, grouped ? patient : NULL, N, &c), 0);
+			assert_int_equal(calibration_of(logits, positive, grouped ? patient : NULL, N, &c, NULL), 0);
 			assert_close(c.slope.value, (high - low) / run, 1e-8);
-			assert_close(c.intercept, high - c.slope.value * at[k][1], 1e-7);
+			assert_close(c.intercept.value, high - c.slope.value * at[k][1], 1e-7);
 			assert_close(c.slope.se, sqrt(variance), 1e-6 * sqrt(variance));
 			spread *= few_spread((size_t)fmin(patients_effective(images[0], N), patients_effective(images[1], N)));
 			assert_close(c.slope.low, c.slope.value - spread * c.slope.se, 1e-6);
@@ -164,7 +164,7 @@ static void a_network_that_is_twice_too_sure_has_slope_one_half(void **state)
 	size_t n = 0;
 
 	assert_close(c.slope.value, 0.5, 0.02);
-	assert_close(c.intercept, -0.5, 0.05);
+	assert_close(c.intercept.value, -0.5, 0.05);
 	assert_true(c.ece > 0.05);
 	assert_int_equal(c.bins, CALIBRATION_BINS);
 	for (int b = 0; b < c.bins; b++) {
@@ -271,12 +271,12 @@ static void copies_of_images_add_no_certainty_to_the_slope(void **state)
 		positive[i] = i < N / 3 ? (double)(random >> 11) / 9007199254740992.0 < 1 / (1 + exp(-(double)logits[i])) : positive[i - N / 3];
 		patient[i] = (uint32_t)(1000 + i % (N / 3)); /* numbers above those of the images */
 	}
-	assert_int_equal(calibration_of(logits, positive, NULL, N / 3, &once), 0);
-	assert_int_equal(calibration_of(logits, positive, patient, N, &thrice), 0);
+	assert_int_equal(calibration_of(logits, positive, NULL, N / 3, &once, NULL), 0);
+	assert_int_equal(calibration_of(logits, positive, patient, N, &thrice, NULL), 0);
 	assert_close(thrice.slope.value, once.slope.value, 1e-9);
 	assert_close(thrice.slope.se, once.slope.se, 1e-9);
 	assert_in_range((int)(1000 * once.slope.se), 80, 150); /* about 1 / sqrt(sum of p (1 - p) x²) */
-	assert_int_equal(calibration_of(logits, positive, NULL, N, &thrice), 0);
+	assert_int_equal(calibration_of(logits, positive, NULL, N, &thrice, NULL), 0);
 	assert_close(thrice.slope.se, once.slope.se / sqrt(3), 1e-9);
 }
 
@@ -320,7 +320,7 @@ static void the_interval_of_a_slope_holds_it_where_few_patients_have_many_images
 			}
 		}
 		assert_true(n == N);
-		assert_int_equal(calibration_of(logits, positive, patient, n, &c), 0);
+		assert_int_equal(calibration_of(logits, positive, patient, n, &c, NULL), 0);
 		rounds += !isnan(c.slope.value);
 		held += c.slope.low <= 1 && 1 <= c.slope.high;
 	}
@@ -365,7 +365,7 @@ static void bars_and_chance_go_by_patients(void **state)
 
 			logits[i] = (float)(distance * x - distance * distance / 2 + log(share / (1 - share)));
 		}
-		assert_int_equal(calibration_of(logits, positive, patient, N, &c), 0);
+		assert_int_equal(calibration_of(logits, positive, patient, N, &c, NULL), 0);
 		for (int k = 0; k < c.bins; k++)
 			held += c.bin[k].low <= c.bin[k].predicted && c.bin[k].predicted <= c.bin[k].high;
 		bars += c.bins;
@@ -386,7 +386,7 @@ static void bars_and_chance_go_by_patients(void **state)
 				positive[i] = i < shown;
 				patient[i] = patients == 1 || i < 5 ? 7 : 3;
 			}
-			assert_int_equal(calibration_of(logits, positive, patient, 10, &c), 0);
+			assert_int_equal(calibration_of(logits, positive, patient, 10, &c, NULL), 0);
 			interval_of_share(&few, patients == 1 ? 1 : shown == 10 ? 2 : 10 / 9.0);
 			assert_close(c.bin[0].low, few.low, 1e-12);
 			assert_close(c.bin[0].high, few.high, 1e-12);
@@ -404,7 +404,7 @@ static void where_there_is_nothing_to_fit_there_is_no_slope(void **state)
 	(void)state;
 	assert_true(isnan(separable.slope.value));
 	assert_true(isnan(constant.slope.value));
-	assert_true(isnan(negative.slope.value) && isnan(negative.skill) && !isnan(negative.brier));
+	assert_true(isnan(negative.slope.value) && isnan(negative.skill.value) && !isnan(negative.brier.value));
 	assert_true(isnan(empty.ece) && empty.bins == 0);
 }
 

@@ -175,7 +175,7 @@ static void assert_panels(const char *page, const char *heading, int atelectasis
 /* Who has a finding, or has it not: whichever are fewer decide what is told of it, in every part of the page alike. */
 static void few_on_either_side_are_judged_alike(void **state)
 {
-	static const char *const told[] = { "ece", "brier_skill", "calibration_slope", "calibration_intercept" };
+	static const char *const told[] = { "ece", "brier_low", "brier_skill", "observed_to_expected", "calibration_in_the_large", "calibration_slope", "calibration_intercept" };
 	enum { MASS = 4 };
 
 	(void)state;
@@ -452,9 +452,9 @@ static void who_cannot_see_it_is_told(void **state)
 
 	assert_sound(&page);
 	assert_int_equal(occurrences(page.text, "<th"), occurrences(page.text, "<th scope=\"") + occurrences(page.text, "<thead"));
-	assert_int_equal(occurrences(page.text, "<table"), 3);
-	assert_int_equal(occurrences(page.text, "<caption>"), 3);
-	assert_int_equal(occurrences(page.text, "<div class=\"wide\" tabindex=\"0\" role=\"region\""), 3);
+	assert_int_equal(occurrences(page.text, "<table"), 4);
+	assert_int_equal(occurrences(page.text, "<caption>"), 4);
+	assert_int_equal(occurrences(page.text, "<div class=\"wide\" tabindex=\"0\" role=\"region\""), 4);
 	assert_true(occurrences(page.text, "aria-label=\"B minus A ") == 14 && occurrences(page.text, "aria-label=\"AUROC of A ") == 14);
 	assert_absent(page.text, "title=\""); /* a tooltip is nothing for paper, fingers and ears */
 	assert_present(page.text, "AP <span class=\"ka\">A</span>");

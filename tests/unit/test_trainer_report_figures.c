@@ -60,7 +60,8 @@ static double mean_precision(const struct shown *s)
 static void check_calibration(const cJSON *row, const struct shown *s)
 {
 	double bin[15] = { 0 }, brier = 0, ece = 0, share = 0, a = number_of(row, "calibration_intercept", NULL), b = number_of(row, "calibration_slope", NULL), rest[2] = { 0 };
-	double patient[134][2] = { { 0 } }, h[3] = { 0 }, variance = 0, spread = 1.959964;
+	double patient[134][2] = { { 0 } }, h[3] = { 0 }, variance[2] = { 0 }, spread = 1.959964, expected = 0, level = number_of(row, "calibration_in_the_large", NULL), raised = 0;
+	static const char *const intervals[] = { "brier", "brier_skill", "observed_to_expected", "calibration_in_the_large" };
 	uint32_t images[2][134] = { { 0 } };
 
 	for (int i = 0; i < s->n; i++) {
@@ -75,6 +76,8 @@ static void check_calibration(const cJSON *row, const struct shown *s)
 		bin[(int)(s->p[i] * 15)] += (s->positive[i] - s->p[i]) / s->n;
 		brier += (s->positive[i] - s->p[i]) * (s->positive[i] - s->p[i]) / s->n;
 		share += (double)s->positive[i] / s->n;
+		expected += s->p[i];
+		raised += 1 / (1 + exp(-level - s->z[i]));
 		rest[0] += left;
 		rest[1] += left * s->z[i];
 	}
@@ -84,16 +87,26 @@ static void check_calibration(const cJSON *row, const struct shown *s)
 	assert_true(number_of(row, "ece_by_chance", NULL) > 0);
 	assert_close(number_of(row, "brier", NULL), brier, 1e-9);
 	assert_close(number_of(row, "brier_skill", NULL), 1 - brier / (share * (1 - share)), 1e-9);
+	assert_close(number_of(row, "observed_to_expected", NULL), share * s->n / expected, 1e-9);
+	assert_close(raised, share * s->n, 1e-6);
+	for (size_t k = 0; k < sizeof intervals / sizeof intervals[0]; k++) {
+		char low[48], high[48];
+
+		snprintf(low, sizeof low, "%s_low", intervals[k]);
+		snprintf(high, sizeof high, "%s_high", intervals[k]);
+		assert_true(number_of(row, low, NULL) < number_of(row, intervals[k], NULL) && number_of(row, intervals[k], NULL) < number_of(row, high, NULL));
+	}
 	assert_close(rest[0], 0, 1e-6); /* what makes the likelihood greatest */
 	assert_close(rest[1], 0, 1e-6);
-	for (int i = 0; i < 134; i++) { /* the slope's part of what leaving this patient out would move */
-		double moves = (h[0] * patient[i][1] - h[1] * patient[i][0]) / (h[0] * h[2] - h[1] * h[1]);
-
-		variance += moves * moves;
+	for (int i = 0; i < 134; i++) { /* what leaving this patient out would move the slope, and the intercept, by */
+		variance[0] += pow((h[0] * patient[i][1] - h[1] * patient[i][0]) / (h[0] * h[2] - h[1] * h[1]), 2);
+		variance[1] += pow((h[2] * patient[i][0] - h[1] * patient[i][1]) / (h[0] * h[2] - h[1] * h[1]), 2);
 	}
 	spread *= few_spread((size_t)fmin(patients_effective(images[0], 134), patients_effective(images[1], 134)));
-	assert_close(number_of(row, "calibration_slope_low", NULL), b - spread * sqrt(variance), 1e-5);
-	assert_close(number_of(row, "calibration_slope_high", NULL), b + spread * sqrt(variance), 1e-5);
+	assert_close(number_of(row, "calibration_slope_low", NULL), b - spread * sqrt(variance[0]), 1e-5);
+	assert_close(number_of(row, "calibration_slope_high", NULL), b + spread * sqrt(variance[0]), 1e-5);
+	assert_close(number_of(row, "calibration_intercept_low", NULL), a - spread * sqrt(variance[1]), 1e-5);
+	assert_close(number_of(row, "calibration_intercept_high", NULL), a + spread * sqrt(variance[1]), 1e-5);
 }
 
 static int check_operating(const cJSON *row, const struct shown *s)
@@ -149,6 +162,7 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 		struct shown s = { 0 };
 		int positives = 0, patients = 0;
 		double se;
+		char cell[192];
 
 		assert_non_null(row);
 		for (size_t i = 0; i < p.n; i++) {
@@ -177,6 +191,10 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 		assert_close(number_of(row, "average_precision", "value"), mean_precision(&s), 1e-12);
 		assert_true(number_of(row, "auroc", "low") < auroc && auroc < number_of(row, "auroc", "high"));
 		check_calibration(row, &s);
+		snprintf(cell, sizeof cell, "<td class=\"n\">%.3f <small>%.3f to %.3f</small></td><td class=\"n\">%+.3f <small>%+.3f to %+.3f</small></td></tr>", number_of(row, "brier", NULL),
+			 number_of(row, "brier_low", NULL), number_of(row, "brier_high", NULL), number_of(row, "brier_skill", NULL), number_of(row, "brier_skill_low", NULL),
+			 number_of(row, "brier_skill_high", NULL));
+		assert_present(strstr(page.text, "<h2>Calibration"), cell);
 		points += check_operating(row, &s);
 		mean += auroc / FINDINGS;
 		skill += number_of(row, "brier_skill", NULL) / FINDINGS;
@@ -187,6 +205,7 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 	assert_close(number_of(json, "counted", NULL), FINDINGS, 0);
 	assert_close(number_of(json, "mean_auroc", "value"), mean, 1e-12);
 	assert_close(number_of(json, "mean_brier_skill", NULL), skill, 1e-12);
+	assert_true(number_of(json, "mean_brier_skill_low", NULL) < skill && skill < number_of(json, "mean_brier_skill_high", NULL));
 	assert_close(number_of(json, "mean_brier_skill_of", NULL), FINDINGS, 0);
 	cJSON_Delete(json);
 	free(text);

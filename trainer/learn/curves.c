@@ -34,11 +34,6 @@ struct reading {
 	double roc[CURVE_GRID], pr[CURVE_GRID]; /* y at x = i / (CURVE_GRID - 1); NAN where it is not defined */
 };
 
-static struct interval value_only(double value)
-{
-	return (struct interval){ value, NAN, NAN, NAN, METHOD_NONE };
-}
-
 /* cut: the threshold and what is below it. flagged, all: negatives, positives */
 static struct operating_point operate(const double cut[2], const uint64_t flagged[2], const uint64_t all[2])
 {

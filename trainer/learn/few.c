@@ -107,12 +107,20 @@ static double added(double distance, double member, double known, int of)
 	return sqrt(distance * distance + fmax(member * member - known * known, 0) / ((double)of * of));
 }
 
-void interval_add(struct interval *mean, const struct interval *member, double se_of_resamples, int of)
+void interval_widen(struct interval *mean, const struct interval *member, double se_of_resamples, int of)
 {
 	double known = isnan(se_of_resamples) ? 0 : z * se_of_resamples;
 
-	mean->low = fmax(mean->value - added(fmax(mean->value - mean->low, 0), member->value - member->low, known, of), 0);
-	mean->high = fmin(mean->value + added(fmax(mean->high - mean->value, 0), member->high - member->value, known, of), 1);
+	mean->low = mean->value - added(fmax(mean->value - mean->low, 0), member->value - member->low, known, of);
+	mean->high = mean->value + added(fmax(mean->high - mean->value, 0), member->high - member->value, known, of);
+	set_error(mean, METHOD_SQUARE_AND_ADD);
+}
+
+void interval_add(struct interval *mean, const struct interval *member, double se_of_resamples, int of)
+{
+	interval_widen(mean, member, se_of_resamples, of);
+	mean->low = fmax(mean->low, 0);
+	mean->high = fmin(mean->high, 1);
 	set_error(mean, METHOD_SQUARE_AND_ADD);
 }
 

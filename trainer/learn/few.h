@@ -43,6 +43,9 @@ void interval_of_share(struct interval *r, double n);
 
 /* The mean's interval by the square-and-add of Zou and Donner (2008): its distances from the estimate grow by those of one of its
  * `of` members, as far as they are above what the resamples say of that member. */
+void interval_widen(struct interval *mean, const struct interval *member, double se_of_resamples, int of);
+
+/* The same of shares: it ends at 0 and 1. */
 void interval_add(struct interval *mean, const struct interval *member, double se_of_resamples, int of);
 
 /* By how much differences of resamples are to be spread about the estimate, so that their percentiles hold the truth for so many

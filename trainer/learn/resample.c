@@ -73,6 +73,11 @@ double quantile(const double *v, size_t n, double q)
 	return i + 1 < n ? v[i] + (at - (double)i) * (v[i + 1] - v[i]) : v[n - 1];
 }
 
+struct interval value_only(double value)
+{
+	return (struct interval){ value, NAN, NAN, NAN, METHOD_NONE };
+}
+
 const char *interval_method(const struct interval *r)
 {
 	static const char *const names[] = { "", "percentile", "newcombe", "wilson", "square-and-add", "logit", "delong" };

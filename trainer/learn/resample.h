@@ -25,6 +25,9 @@ struct interval {
 	enum interval_method method;
 };
 
+/* An estimate without an interval. */
+struct interval value_only(double value);
+
 /* "percentile", "newcombe", …; "" where there is no interval. */
 const char *interval_method(const struct interval *r);
 

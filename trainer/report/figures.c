@@ -167,8 +167,8 @@ static void put_bins(const struct plot *p, const struct calibration *c)
 static void put_calibration_caption(struct page *page, const char *name, const struct calibration *c)
 {
 	page_put(page, "<figure><figcaption><b>%s</b><span>", name);
-	if (!isnan(c->skill))
-		page_put(page, "skill <span class=\"ka\">%+.3f</span>, ", c->skill);
+	if (!isnan(c->skill.value))
+		page_put(page, "skill <span class=\"ka\">%+.3f</span>, ", c->skill.value);
 	page_put(page, "ECE <span class=\"ka\">%.3f</span> (%.3f by chance)</span><span>slope ", c->ece, c->ece_by_chance);
 	if (isnan(c->slope.value))
 		page_put(page, "n/a");
@@ -193,7 +193,7 @@ void report_calibration(const struct report *r, struct page *page)
 		       "1 too timid, below 0 they rank the wrong way round.</p>\n<div class=\"multiples\">\n",
 		 ECE_BINS);
 	for (int f = 0; f < FINDINGS; f++) {
-		const struct calibration *c = &r->a.calibration[f];
+		const struct calibration *c = &r->a.calibration.finding[f];
 		struct plot p = small_plot(page);
 		double top = 0;
 
@@ -214,6 +214,7 @@ void report_calibration(const struct report *r, struct page *page)
 		page_put(page, "</figure>\n");
 	}
 	page_put(page, "</div>\n");
+	report_calibration_table(r, page);
 	put_missing(r, page, FEW_POSITIVES);
 	page_put(page, "</section>\n");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report's numbers for programs. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "learn/log.h"
@@ -47,6 +48,18 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	json_number(x, "false_negatives", any ? (double)at->passed[1] : NAN);
 }
 
+/* "brier", "brier_low" and "brier_high" */
+static void put_measure(cJSON *o, const char *name, const struct interval *v)
+{
+	char key[48];
+
+	json_number(o, name, v->value);
+	snprintf(key, sizeof key, "%s_low", name);
+	json_number(o, key, v->low);
+	snprintf(key, sizeof key, "%s_high", name);
+	json_number(o, key, v->high);
+}
+
 static double patients_named(const struct predictions *p, size_t patients)
 {
 	return p->has_patients ? (double)patients : NAN; /* else every image counts as one */
@@ -54,7 +67,7 @@ static double patients_named(const struct predictions *p, size_t patients)
 
 static cJSON *finding(const struct report_model *m, const struct predictions *p, int f)
 {
-	const struct calibration *c = &m->calibration[f];
+	const struct calibration *c = &m->calibration.finding[f];
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)m->table.positives[f]);
@@ -65,12 +78,12 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_interval(o, "average_precision", &m->curves[f].average_precision);
 	json_number(o, "ece", c->ece);
 	json_number(o, "ece_by_chance", c->ece_by_chance);
-	json_number(o, "brier", c->brier);
-	json_number(o, "brier_skill", c->skill);
-	json_number(o, "calibration_slope", c->slope.value);
-	json_number(o, "calibration_slope_low", c->slope.low);
-	json_number(o, "calibration_slope_high", c->slope.high);
-	json_number(o, "calibration_intercept", c->intercept);
+	put_measure(o, "brier", &c->brier);
+	put_measure(o, "brier_skill", &c->skill);
+	put_measure(o, "observed_to_expected", &c->ratio);
+	put_measure(o, "calibration_in_the_large", &c->level);
+	put_measure(o, "calibration_slope", &c->slope);
+	put_measure(o, "calibration_intercept", &c->intercept);
 	cJSON *operating = cJSON_AddObjectToObject(o, "operating_points");
 
 	put_operating(operating, "specificity_90", &m->curves[f].at[AIM_SPECIFICITY]);
@@ -124,10 +137,8 @@ char *report_json(const struct report *r)
 	json_number(o, "counted", r->a.table.counted);
 	json_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
-	int of;
-
-	json_number(o, "mean_brier_skill", report_skill(&r->a, &of));
-	json_number(o, "mean_brier_skill_of", of);
+	put_measure(o, "mean_brier_skill", &r->a.calibration.skill);
+	json_number(o, "mean_brier_skill_of", r->a.calibration.judged);
 	if (r->in->thresholds) {
 		const struct predictions *chosen = r->in->thresholds;
 		cJSON *x = cJSON_AddObjectToObject(o, "thresholds_chosen_on");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "report/parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,19 +21,6 @@ const double *report_oracle(const struct report *r)
 
 	return about->has_oracle ? about->oracle :
 	       r->in->log && r->in->log->has_oracle && (!*about->source || source_is_synthetic(about->source)) ? r->in->log->oracle : NULL;
-}
-
-double report_skill(const struct report_model *m, int *of)
-{
-	double sum = 0;
-
-	*of = 0;
-	for (int f = 0; f < FINDINGS; f++)
-		if (!isnan(m->calibration[f].skill)) {
-			sum += m->calibration[f].skill;
-			++*of;
-		}
-	return *of ? sum / *of : NAN;
 }
 
 void json_interval(cJSON *o, const char *name, const struct interval *v)

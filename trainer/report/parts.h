@@ -3,7 +3,7 @@
 #ifndef REPORT_PARTS_H
 #define REPORT_PARTS_H
 
-#include "learn/calibration.h"
+#include "learn/calibrations.h"
 #include "learn/compare.h"
 #include "learn/curves.h"
 #include "json.h"
@@ -15,7 +15,7 @@ struct report_model {
 	struct score_arrays arrays;
 	struct auroc_table table;
 	struct curves curves[FINDINGS];
-	struct calibration calibration[FINDINGS]; /* nothing but counts and brier where few.h forbids more */
+	struct calibrations calibration;
 };
 
 /* Of the images of one sex, age or view. */
@@ -39,9 +39,6 @@ const char *finding_title(int finding, char text[32]);
 
 /* The best AUROC that synthetic images allow: NULL where the images are real, or nobody says. */
 const double *report_oracle(const struct report *r);
-
-/* Mean Brier skill over the findings whose probabilities are judged (few.h), and how many those are; NAN: none. */
-double report_skill(const struct report_model *m, int *of);
 
 /* Whether in->thresholds are of the same model and of other patients than in->predictions; else -EXIT_DATA. */
 int report_check_thresholds(const struct report_input *in, struct error *e);
@@ -72,6 +69,7 @@ void report_roc(const struct report *r, struct page *page);
 void report_pr(const struct report *r, struct page *page);
 void report_operating(const struct report *r, struct page *page);
 void report_calibration(const struct report *r, struct page *page);
+void report_calibration_table(const struct report *r, struct page *page); /* a part of it */
 void report_pictures(const struct report *r, struct page *page);
 void report_training(const struct report *r, struct page *page);
 void report_speed(const struct report *r, struct page *page);

@@ -9,36 +9,11 @@
 
 /* ---- the numbers ------------------------------------------------------------------------------------ */
 
-static int measure_calibration(struct report_model *m, const struct predictions *p)
-{
-	float *score = malloc((p->n + 1) * sizeof *score);
-	uint8_t *positive = malloc(p->n + 1);
-	uint32_t *patient = malloc((p->n + 1) * sizeof *patient), *number = malloc((p->n + 1) * sizeof *number);
-	int rc = score && positive && patient && number && patients_number(m->arrays.scores.patient, p->n, number) >= 0 ? 0 : -1;
-
-	for (int f = 0; rc == 0 && f < FINDINGS; f++) {
-		struct calibration *c = &m->calibration[f];
-		size_t n = 0;
-
-		for (size_t i = 0; i < p->n; i++)
-			if (p->samples[i].known >> f & 1)
-				patient[n++] = number[i];
-		rc = calibration_of(score, positive, patient, predictions_of(p, f, score, positive), c);
-		if (auroc_patients(&m->table, f) < FEW_POSITIVES)
-			*c = (struct calibration){ .n = c->n, .positives = c->positives, .ece = NAN, .ece_by_chance = NAN, .brier = c->brier, .skill = NAN,
-						   .slope = { .value = NAN, .low = NAN, .high = NAN, .se = NAN }, .intercept = NAN };
-	}
-	free(score);
-	free(positive);
-	free(patient);
-	free(number);
-	return rc;
-}
-
 /* bands: resamples behind those of the curves. */
 static int measure(struct report_model *m, const struct predictions *p, int resamples, int bands, uint64_t seed)
 {
-	if (predictions_scores(p, &m->arrays) || auroc_bootstrap(&m->arrays.scores, resamples, seed, &m->table, NULL) || measure_calibration(m, p))
+	if (predictions_scores(p, &m->arrays) || auroc_bootstrap(&m->arrays.scores, resamples, seed, &m->table, NULL) ||
+	    calibrations_of(&m->arrays.scores, &m->table, &m->calibration))
 		return -1;
 	for (int f = 0; f < FINDINGS; f++) {
 		if (curves_of(&m->arrays.scores, f, bands, seed, &m->curves[f]))

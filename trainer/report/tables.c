@@ -226,8 +226,8 @@ void report_findings(const struct report *r, struct page *page)
 	const char *why_a = report_no_mean(&r->a.table), *why_b = report_no_mean(&r->b.table);
 
 	if (r->in->other && !same_findings(r)) { /* means over different findings are not to be compared */
-		a = (struct interval){ r->comparison.mean.a, NAN, NAN, NAN, METHOD_NONE };
-		b = (struct interval){ r->comparison.mean.b, NAN, NAN, NAN, METHOD_NONE };
+		a = value_only(r->comparison.mean.a);
+		b = value_only(r->comparison.mean.b);
 		of = r->comparison.counted;
 		why_a = why_b = other_findings;
 	}

@@ -223,13 +223,16 @@ static void put_leak(struct page *page, long leaked)
 /* The mean distance between probability and share would be small for any model that says the share of every image. */
 static void put_skill(const struct report *r, struct page *page)
 {
-	int of;
-	double skill = report_skill(&r->a, &of);
+	const struct interval *skill = &r->a.calibration.skill;
+	const int of = r->a.calibration.judged;
 
-	if (isnan(skill))
+	if (isnan(skill->value))
 		return;
-	page_put(page, "<dt>Probabilities%s</dt><dd>squared error %.1f&nbsp;%% %s that of saying every finding's share of the images (Brier skill %+.3f, mean of %d finding%s)</dd>",
-		 r->in->other ? " of A" : "", fabs(100 * skill), skill >= 0 ? "below" : "<span class=\"warn\">above</span>", skill, of, of == 1 ? "" : "s");
+	page_put(page, "<dt>Probabilities%s</dt><dd>squared error %.1f&nbsp;%% %s that of saying every finding's share of the images (Brier skill %+.3f, mean of %d finding%s",
+		 r->in->other ? " of A" : "", fabs(100 * skill->value), skill->value >= 0 ? "below" : "<span class=\"warn\">above</span>", skill->value, of, of == 1 ? "" : "s");
+	if (!isnan(skill->low))
+		page_put(page, "; 95&nbsp;%% confidence interval %+.3f to %+.3f", skill->low, skill->high);
+	page_put(page, ")</dd>");
 }
 
 static void put_facts(const struct report *r, struct page *page)
@@ -326,8 +329,8 @@ void report_provenance(const struct report *r, struct page *page)
 		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
 		       "seed %llu. These promise too much where all agree, and where the effective patients with a finding or without it, whichever are fewer%s, times the value's distance from 0 or 1, "
 		       "make less than %d: there an operating point's interval is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's (2006, method 5), no narrower than the "
-		       "resamples' standard deviation says on the logit scale, and the mean's is widened by it. An average precision's interval is symmetric on the logit scale (Boyd, Eng and Page 2013), from the resamples' standard deviation, and reaches there no less far than the AUROC's. Effective are as many as say as much with one image each: (\xCE\xA3n)\xC2\xB2/\xCE\xA3n\xC2\xB2 of patients with n images. Average precisions, differences and slopes are spread by "
-		       "Student's quantile. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals of the images over their design effect, by how much a patient's are alike (Kish 1965). "
+		       "resamples' standard deviation says on the logit scale, and the mean's is widened by it. An average precision's interval is symmetric on the logit scale (Boyd, Eng and Page 2013), from the resamples' standard deviation, and reaches there no less far than the AUROC's. Effective are as many as say as much with one image each: (\xCE\xA3n)\xC2\xB2/\xCE\xA3n\xC2\xB2 of patients with n images. Average precisions, differences and the measures of calibration are spread by "
+		       "Student's quantile, these from what each patient moves them by (Liang and Zeger 1986): a Brier score symmetrically on the logit scale, observed/expected on that of logarithms, a skill on that of one less it. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals of the images over their design effect, by how much a patient's are alike (Kish 1965). "
 		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed,
 		       in->thresholds ? " (of the thresholds that were chosen on others: with it for a sensitivity, without it for a specificity)" : "", LEAST_EXPECTED, LEAST_POSITIVES, ECE_BINS);
 	if (r->a.table.mostly_few)

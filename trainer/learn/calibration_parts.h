@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the files calibration*.c share. */
+#ifndef LEARN_CALIBRATION_PARTS_H
+#define LEARN_CALIBRATION_PARTS_H
+
+#include "learn/calibration.h"
+
+struct entry {
+	double logit, p;
+	int positive;
+	uint32_t patient;
+};
+
+/* Where what is told of images, and images, of patients are added up. */
+struct room {
+	size_t patients;
+	double (*sum)[4]; /* [patients] */
+	uint32_t *images; /* [patients] */
+};
+
+double probability(double logit);
+
+/* Fills what c says of all n images as a whole: brier, skill, ratio and level. effective: patients with the finding, or without it,
+ * whichever are fewer. moves: [patients] or NULL: by about how much each moves the skill */
+void calibration_whole(struct calibration *c, const struct entry *e, size_t n, const struct room *room, double effective, double *moves);
+
+#endif

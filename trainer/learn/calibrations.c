@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learn/calibrations.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Where one finding's known images are put together, and what patients move is added up. */
+struct bench {
+	float *score;
+	uint8_t *positive;
+	uint32_t *number, *patient; /* of all images, and of the known ones */
+	double *moves, *sum;        /* [patients] the finding's skill, and those of all that are judged */
+	size_t patients;
+};
+
+static int bench_open(struct bench *b, const struct scores *s)
+{
+	b->score = malloc((s->n + 1) * sizeof *b->score);
+	b->positive = malloc(s->n + 1);
+	b->number = malloc((s->n + 1) * sizeof *b->number);
+	b->patient = malloc((s->n + 1) * sizeof *b->patient);
+	b->moves = calloc(s->n + 1, sizeof *b->moves);
+	b->sum = calloc(s->n + 1, sizeof *b->sum);
+	if (!b->score || !b->positive || !b->number || !b->patient || !b->moves || !b->sum)
+		return -1;
+	long patients = patients_number(s->patient, s->n, b->number);
+
+	b->patients = patients < 0 ? 0 : (size_t)patients;
+	return patients < 0 ? -1 : 0;
+}
+
+static void bench_close(struct bench *b)
+{
+	free(b->score);
+	free(b->positive);
+	free(b->number);
+	free(b->patient);
+	free(b->moves);
+	free(b->sum);
+}
+
+static size_t gather(struct bench *b, const struct scores *s, int f)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->known && !(s->known[i] >> f & 1))
+			continue;
+		b->score[n] = s->logits[i * (size_t)s->classes + (size_t)f];
+		b->positive[n] = s->labels[i] >> f & 1;
+		b->patient[n++] = b->number[i];
+	}
+	return n;
+}
+
+static void judge_finding(struct calibrations *c, int f, struct bench *b, size_t patients)
+{
+	struct calibration *k = &c->finding[f];
+	const struct interval none = value_only(NAN);
+
+	if (patients < FEW_POSITIVES) {
+		*k = (struct calibration){ .n = k->n, .positives = k->positives, .ece = NAN, .ece_by_chance = NAN, .brier = value_only(k->brier.value), .skill = none,
+					   .ratio = none, .level = none, .slope = none, .intercept = none };
+		return;
+	}
+	c->judged++;
+	for (size_t i = 0; i < b->patients; i++) {
+		b->sum[i] += b->moves[i];
+		b->moves[i] = 0;
+	}
+}
+
+/* A patient moves all the findings' skills at once. Each finding's own interval is wider than its error says: the mean's grows by that. */
+static void set_mean(struct calibrations *c, const struct bench *b)
+{
+	const double z = 1.959963984540054;
+	double mean = 0, variance = 0;
+
+	for (int f = 0; f < FINDINGS; f++)
+		if (!isnan(c->finding[f].skill.value))
+			mean += c->finding[f].skill.value / c->judged;
+	for (size_t i = 0; i < b->patients; i++)
+		variance += b->sum[i] * b->sum[i] / c->judged / c->judged;
+	c->skill = value_only(c->judged ? mean : NAN);
+	c->skill.se = sqrt(variance);
+	c->skill.low = mean - z * c->skill.se;
+	c->skill.high = mean + z * c->skill.se;
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct interval *own = &c->finding[f].skill;
+
+		if (isnan(own->value))
+			continue;
+		if (c->judged == 1 || isnan(own->low)) { /* one alone is the mean; one that nobody knows how sure it is leaves the mean so */
+			c->skill = *own;
+			c->skill.value = mean;
+			return;
+		}
+		interval_widen(&c->skill, own, own->se, c->judged);
+	}
+	if (!c->judged)
+		c->skill = value_only(NAN);
+}
+
+int calibrations_of(const struct scores *s, const struct auroc_table *t, struct calibrations *c)
+{
+	struct bench b = { 0 };
+	int rc = bench_open(&b, s);
+
+	*c = (struct calibrations){ .skill = value_only(NAN) };
+	for (int f = 0; f < FINDINGS && rc == 0; f++) {
+		rc = calibration_of(b.score, b.positive, b.patient, gather(&b, s, f), &c->finding[f], b.moves);
+		judge_finding(c, f, &b, auroc_patients(t, f));
+	}
+	if (rc == 0)
+		set_mean(c, &b);
+	bench_close(&b);
+	return rc;
+}
