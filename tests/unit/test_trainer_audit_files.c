@@ -239,6 +239,51 @@ static void files_and_rows_that_are_left_out_are_counted(void **state)
 	origin_close(&o);
 }
 
+/* A tree's oracle.csv with `to` in the place of its third line's first `from`, up to the end of the field; NULL: with the second line in the place of the third. */
+static void refused_scores(const char *from, const char *to, const char *why)
+{
+	static char whole[1 << 20], set[FILE_PATH], path[FILE_PATH + 32];
+	struct error e = { 0 };
+	struct origin o;
+	char *text, *changed;
+	size_t size;
+
+	if (!*set) {
+		struct synth_report r;
+
+		snprintf(set, sizeof set, "%s", scratch_path("scores"));
+		snprintf(path, sizeof path, "%s/oracle.csv", set);
+		assert_int_equal(synth_tree(&synth, set, 0, 2, NULL, NULL, &r, &e), 0);
+		assert_int_equal(file_read(&text, &size, path, &e), 0);
+		assert_true(size < sizeof whole);
+		memcpy(whole, text, size);
+		free(text);
+	}
+	char *second = strchr(whole, '\n') + 1, *third = strchr(second, '\n') + 1, *after = strchr(third, '\n') + 1, *at = strstr(third, from);
+
+	assert_true(at && at < after);
+	changed = malloc(2 * sizeof whole);
+	if (to)
+		snprintf(changed, 2 * sizeof whole, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from) + strcspn(at + strlen(from), ",\n"));
+	else
+		snprintf(changed, 2 * sizeof whole, "%.*s%.*s%s", (int)(third - whole), whole, (int)(third - second), second, after);
+	scratch_write(path, changed, strlen(changed));
+	free(changed);
+	assert_int_equal(origin_nih(&o, set, SPLIT_OFFICIAL, 1, &e), -EXIT_DATA);
+	if (!strstr(e.text, why) || !strstr(e.text, "oracle.csv:3: "))
+		fail_msg("with %s: \"%s\" does not say \"%s\"", to ? to : "a line twice", e.text, why);
+}
+
+static void scores_that_are_no_numbers_or_there_twice_are_refused(void **state)
+{
+	(void)state;
+	refused_scores(",", ",nan", "\"nan\" is no number");
+	refused_scores(",", ",-inf", "\"-inf\" is no number");
+	refused_scores(",", ",1e99", "\"1e99\" is no number"); /* for a float */
+	refused_scores(",", ",", "\"\" is no number");
+	refused_scores("0", NULL, " a second time");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -248,6 +293,7 @@ int main(void)
 		cmocka_unit_test(negatives_and_dark_images_are_told_and_are_no_problem),
 		cmocka_unit_test(a_list_of_which_nothing_is_here_is_no_problem),
 		cmocka_unit_test(files_and_rows_that_are_left_out_are_counted),
+		cmocka_unit_test(scores_that_are_no_numbers_or_there_twice_are_refused),
 	};
 	return cmocka_run_group_tests(tests, set_up, scratch_remove);
 }

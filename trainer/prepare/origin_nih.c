@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,10 @@ static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
 		return -e->code;
 	if (csv_open(&c, path, e))
 		return -e->code;
-	o->oracle = calloc(n->count, FINDINGS * sizeof *o->oracle);
+	o->oracle = malloc(n->count * FINDINGS * sizeof *o->oracle);
 	rc = o->oracle ? csv_next(&c, e) : fail(e, EXIT_INTERNAL, "no memory for the oracle's scores");
+	for (size_t i = 0; o->oracle && i < n->count * FINDINGS; i++)
+		o->oracle[i] = NAN;
 	for (int f = 0; rc > 0 && f < FINDINGS; f++) {
 		column[f] = 1;
 		while (column[f] < c.n && strcmp(c.field[column[f]], finding_names[f]) != 0)
@@ -75,10 +78,14 @@ static int read_oracle(struct origin *o, const struct nih *n, struct error *e)
 	}
 	while (rc > 0 && (rc = csv_next(&c, e)) > 0) {
 		const struct nih_image *image = nih_find(n, c.field[0]);
-		for (int f = 0; image && rc > 0 && f < FINDINGS; f++) {
+		float *score = image ? o->oracle + (size_t)(image - n->images) * FINDINGS : NULL;
+
+		if (score && !isnan(score[0]))
+			rc = fail(e, EXIT_DATA, "%s:%zu: image %s a second time", path, c.line, image->sample.id);
+		for (int f = 0; score && rc > 0 && f < FINDINGS; f++) {
 			const char *text = column[f] < c.n ? c.field[column[f]] : "";
-			o->oracle[(size_t)(image - n->images) * FINDINGS + (size_t)f] = strtof(text, &end);
-			if (end == text || *end)
+			score[f] = strtof(text, &end);
+			if (end == text || *end || !isfinite(score[f]))
 				rc = fail(e, EXIT_DATA, "%s:%zu: \"%.40s\" is no number", path, c.line, text);
 		}
 		rows += image != NULL;
