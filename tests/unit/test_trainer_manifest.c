@@ -90,6 +90,12 @@ static void values_that_cannot_be_are_named(void **state)
 	refused("\"shards\":\t3", "\"shards\":\t0", "\"shards\" is not a whole number from 1");
 	refused("\"shards\":\t3", "\"shards\":\t101", "\"shards\" is not a whole number from 1 to 100");
 	refused("\"shards\":\t3", "\"shards\":\t3, \"oracle_auroc\": [0.5]", "\"oracle_auroc\" has not 14 values");
+	static const char *const no_aurocs[] = { "1e999", "-0.5", "1.5", "\"0.5\"", "true" };
+	for (size_t i = 0; i < sizeof no_aurocs / sizeof no_aurocs[0]; i++) {
+		char list[160];
+		snprintf(list, sizeof list, "\"shards\":\t3, \"oracle_auroc\": [0, null, %s, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]", no_aurocs[i]);
+		refused("\"shards\":\t3", list, "\"oracle_auroc\" of Effusion is no AUROC");
+	}
 }
 
 static void files_have_the_names_that_everybody_uses(void **state)

@@ -150,6 +150,8 @@ static int read_split(const struct reader *r, const cJSON *o, struct manifest_sp
 	for (int f = 0; f < FINDINGS; f++) {
 		const cJSON *item = cJSON_GetArrayItem(list, f);
 		s->oracle[f] = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+		if (!cJSON_IsNull(item) && !(s->oracle[f] >= 0 && s->oracle[f] <= 1))
+			return fail(r->e, EXIT_DATA, "%s: \"oracle_auroc\" of %s is no AUROC, which lies from 0 to 1 (null: none)", r->path, finding_names[f]);
 	}
 	return 0;
 }
