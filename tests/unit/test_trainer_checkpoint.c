@@ -226,7 +226,9 @@ static void notes_that_are_no_numbers_are_refused_by_name(void **state)
 {
 	(void)state;
 	static const struct tensor_note wrong[] = { { "position", "40 images" }, { "step", "" }, { "seed", "-1" }, { "validated", "18446744073709551616" },
-						    { "batch", "4294967300" }, { "data_hash", "0x12g" }, { "rate_factor", "0,1" }, { "best_loss", "" } };
+						    { "batch", "4294967300" }, { "data_hash", "0x12g" }, { "rate_factor", "0,1" }, { "best_loss", "" },
+						    { "rate_factor", "nan" }, { "rate_factor", "-0.1" }, { "rate_factor", "10" }, { "loss_scale", "nan" }, { "loss_scale", "inf" },
+						    { "loss_scale", "-1" }, { "loss_scale", "1e999" }, { "best_auroc", "NaN" }, { "best_auroc", "1.5" }, { "best_loss", "inf" }, { "best_loss", "-1" } };
 	struct checkpoint_notes notes;
 	char says[64];
 
@@ -239,6 +241,7 @@ static void notes_that_are_no_numbers_are_refused_by_name(void **state)
 			fail_msg("%s", e.text);
 	}
 	struct error e = { 0 };
+	assert_int_equal(open_with_note("loss_scale", "16777216", &notes, &e), 0); /* where doubling ends */
 	assert_int_equal(open_with_note("best_loss", "nan", &notes, &e), 0); /* what no image has labels for */
 }
 

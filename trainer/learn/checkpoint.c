@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -249,15 +250,24 @@ static int note_int(struct checkpoint *c, const char *key)
 	return (int)value;
 }
 
-static double note_real(struct checkpoint *c, const char *key)
+/* From 0 to `most`, and finite. */
+static double note_real(struct checkpoint *c, const char *key, double most)
 {
 	const char *text = safetensors_note(c->file, key);
 	char *end;
 	double value = text ? strtod(text, &end) : 0;
 
-	if (text && (end == text || *end))
+	if (text && (end == text || *end || !(value >= 0 && value <= most)))
 		c->wrong = key;
 	return value;
+}
+
+/* A loss of images of which no label is known is not a number, and noted so. */
+static double note_loss(struct checkpoint *c, const char *key)
+{
+	const char *text = safetensors_note(c->file, key);
+
+	return text && (strcmp(text, "nan") == 0 || strcmp(text, "-nan") == 0) ? NAN : note_real(c, key, DBL_MAX);
 }
 
 /* Weights come from anywhere, and what they note is printed. */
@@ -291,12 +301,12 @@ static int read_notes(struct checkpoint *c, struct checkpoint_notes *notes, stru
 		.image_size = note_int(c, "image_size"),
 		.leaky = leak && strncmp(leak, "yes", 3) == 0,
 		.unchecked = !leak || (strcmp(leak, "yes, checked") != 0 && strcmp(leak, "no") != 0), /* "yes", of earlier versions, was either */
-		.best_auroc = note_real(c, "best_auroc"),
+		.best_auroc = note_real(c, "best_auroc", 1),
 		.best_step = note_u64(c, "best_step", 10),
-		.best_loss = note_real(c, "best_loss"),
+		.best_loss = note_loss(c, "best_loss"),
 		.stale = note_int(c, "stale"),
-		.rate_factor = note_real(c, "rate_factor"),
-		.loss_scale = note_real(c, "loss_scale"),
+		.rate_factor = note_real(c, "rate_factor", 1),
+		.loss_scale = note_real(c, "loss_scale", 0x1p24),
 		.scale_good = note_u64(c, "scale_good", 10),
 		.skipped = note_u64(c, "skipped", 10),
 	};
