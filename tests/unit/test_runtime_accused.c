@@ -392,6 +392,107 @@ static void an_accusation_ends_with_the_recovery_in_which_it_was_not_believed(vo
 	run_ranks_but(0, "aaa", be_accused_and_kept, NULL);
 }
 
+/* Rank 0 hears that rank 1 gives it up: it asks that one, which says nothing more, for nothing. */
+static void be_accused_by_one_that_falls_silent(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	if (meeting_rank) {
+		mesh_lose(h->mesh, 0, CAUSE_LATE);
+		wait_at(0, 2);
+		_exit(0);
+	}
+	while (!stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(h->mesh->rounds == 1);
+	wait_at(0, 2);
+	hvd_close(h);
+}
+
+/* Rank 0 goes on without rank 2, which asks nobody any more, and not rank 1, which computes. */
+static void be_dismissed(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	(void)arg;
+	if (!meeting_rank) {
+		pthread_mutex_lock(&m->lock);
+		dismiss_locked(m, 2);
+		pthread_mutex_unlock(&m->lock);
+	} else if (meeting_rank == 2) {
+		while (!stop_word(h))
+			usleep(1000);
+		must(hvd_recover(h) == HVD_EBOOT && !m->rounds);
+	}
+	wait_at(0, 3);
+	_exit(0);
+}
+
+static void who_was_given_up_waits_for_none_of_those_that_say_so(void **state)
+{
+	(void)state;
+	run_ranks("ab", be_accused_by_one_that_falls_silent, NULL);
+	run_ranks("abc", be_dismissed, NULL);
+}
+
+/* Rank 1, which the others gave up, passes on that rank 2 has given rank 0 up: that is what rank 1 believes, and nobody goes on with it. */
+static void hear_of_an_accusation_from_one_given_up(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	const struct fault_notice notice = { HVD_EPEER, 0, CAUSE_LATE, 2, "" };
+	(void)arg;
+	if (meeting_rank == 1)
+		pthread_mutex_lock(&m->lock); /* it tells nobody what it hears */
+	wait_at(0, 3);
+	if (!meeting_rank)
+		mesh_lose(m, 1, CAUSE_LATE);
+	while (meeting_rank != 1 && !stop_word(h))
+		usleep(1000);
+	wait_at(1, 3);
+	if (meeting_rank == 1) {
+		peer_post(&m->peer[0], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof notice }, &notice);
+		pthread_mutex_unlock(&m->lock);
+	}
+	while (!meeting_rank && !m->accused && !m->given_up)
+		usleep(1000);
+	must(hvd_recover(h) == (meeting_rank == 1 ? HVD_EBOOT : 0));
+	hvd_close(h);
+}
+
+/* Ranks 0 and 1 die. Rank 3, whose link for data with rank 2 ended with them, asks that one to give it up, which knows the reason. */
+static void be_asked_by_one_that_has_not_heard_of_the_dead(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	const struct fault_notice question = { 0, 2, CAUSE_CUT, 3, "" };
+	(void)arg;
+	if (meeting_rank >= 2)
+		pthread_mutex_lock(&m->lock);
+	wait_at(0, 4);
+	if (meeting_rank < 2)
+		raise(SIGKILL);
+	if (meeting_rank == 3)
+		peer_post(&m->peer[2], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof question }, &question);
+	for (int r = 0; r < 2; r++)
+		fault_locked(m, HVD_EPEER, r, CAUSE_CLOSED, -1, NULL);
+	pthread_mutex_unlock(&m->lock);
+	works(h, hvd_recover(h));
+	must(hvd_world(h)->size == 2);
+	hvd_close(h);
+}
+
+static void what_is_no_accusation_by_one_that_is_left_costs_nobody(void **state)
+{
+	(void)state;
+	int status[RANKS_MAX];
+	run_ranks("aaa", hear_of_an_accusation_from_one_given_up, NULL);
+	spawn_ranks("abcd", be_asked_by_one_that_has_not_heard_of_the_dead, NULL, status);
+	meeting_over();
+	assert_true(status[2] == 0 && status[3] == 0);
+}
+
 /* The link for data between two ranks that are well ends. arg: rank 0 computes, and does not see it. */
 static void lose_a_data_link(void *arg)
 {
@@ -564,6 +665,8 @@ int main(void)
 		cmocka_unit_test(a_rank_that_another_gave_up_needs_the_majority_of_all),
 		cmocka_unit_test(whom_one_rank_knows_to_be_dead_is_dead_for_all),
 		cmocka_unit_test(an_accusation_ends_with_the_recovery_in_which_it_was_not_believed),
+		cmocka_unit_test(who_was_given_up_waits_for_none_of_those_that_say_so),
+		cmocka_unit_test(what_is_no_accusation_by_one_that_is_left_costs_nobody),
 		cmocka_unit_test(a_rank_that_another_takes_for_dead_does_not_go_on_too),
 		cmocka_unit_test(a_data_link_that_breaks_is_no_death),
 		cmocka_unit_test(a_rank_that_is_given_up_while_it_recovers_asks_nobody_any_more),
