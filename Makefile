@@ -247,6 +247,7 @@ $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += $(if $(HAVE_NCCL
 $(BUILD)/tests/test_runtime_measured: private override LDFLAGS += -Wl,--wrap=clock_gettime,--wrap=sched_yield
 $(BUILD)/tests/test_runtime_traces: private override LDFLAGS += -Wl,--wrap=posix_fallocate
 $(BUILD)/tests/test_runtime_few_files: private override LDFLAGS += -Wl,--wrap=getrandom
+$(BUILD)/tests/test_runtime_links: private override LDFLAGS += -Wl,--wrap=connect
 $(BUILD)/tests/test_runtime_net: private override LDFLAGS += -Wl,--wrap=getifaddrs,--wrap=freeifaddrs
 $(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=lived
 $(BUILD)/tests/test_runtime_memory: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
