@@ -478,6 +478,20 @@ static void set_unless(const char *option, const char *variable, const char *val
 		client_set(variable, value, false);
 }
 
+/* Slurm refuses --ntasks-per-node, which our own advice can be, in a job that was asked for with --ntasks-per-gpu; what is typed holds. */
+static void drop_tasks_of_gpus(void)
+{
+	static const char *const of_job[] = { "SLURM_NTASKS_PER_GPU", "SLURM_NTASKS_PER_TRES" };
+	char name[64];
+
+	if (!said_anywhere("ntasks-per-node") || said_anywhere("ntasks-per-gpu") || said_anywhere("ntasks-per-tres"))
+		return;
+	for (size_t i = 0; i < sizeof of_job / sizeof *of_job; i++)
+		for (int at = -1; at < SPELLINGS; at++)
+			if (spelt(of_job[i], at, name, sizeof name))
+				unsetenv(name);
+}
+
 /* ---- the step ------------------------------------------------------------------------------------ */
 
 /* Whether the step, or the job that it is of, asks Slurm for this kind of gres. */
@@ -517,6 +531,8 @@ static void prepare_step(void)
 	/* a step that asks for nothing has what Slurm leaves it */
 	if (client.gpus_of_node && !o->by_site)
 		unsetenv("CUDA_VISIBLE_DEVICES");
+	if (!o->by_site)
+		drop_tasks_of_gpus();
 	keep_choices();
 	keep_threads();
 	if (!o->by_site)
@@ -542,6 +558,9 @@ static void prepare_step(void)
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
 	tell_nodes("whole-job", !getenv("SLURM_JOB_ID") && !said_anywhere("jobid"));
 	tell_nodes("own-mps", runs_mps());
+	tell_nodes("ntasks-per-socket", said_anywhere("ntasks-per-socket"));
+	tell_nodes("ntasks-per-core", said_anywhere("ntasks-per-core"));
+	tell_nodes("ntasks-per-gpu", said_anywhere("ntasks-per-gpu") || said_anywhere("ntasks-per-tres"));
 	tell_nodes("overlap", said_anywhere("overlap") || getenv("SLURM_OVERLAP"));
 	client_set(STEP_VARIABLE, options_print(o, SCOPE_HVD | SCOPE_BIND | SCOPE_STEP, text, sizeof text), true);
 }

@@ -140,7 +140,9 @@ static void read_words(struct step_words *w, int component, int group)
 	if (!w->ntasks_per_node)
 		w->ntasks_per_node = group_variable("SLURM_NTASKS_PER_NODE", group);
 	w->ntasks_per_gpu = tasks_of_gpu(component, group);
-	w->ntasks_per_other = said(component, "ntasks-per-socket") ? "" : said(component, "ntasks-per-core");
+	w->ntasks_per_socket = said(component, "ntasks-per-socket");
+	w->ntasks_per_core = said(component, "ntasks-per-core");
+	w->in_job = getenv("SLURM_JOB_ID") || is_other_job(component);
 	w->group = options->gpus_per_task;
 	w->share = options->share || w->ntasks_per_gpu;
 }
@@ -150,9 +152,9 @@ struct lack {
 	int tasks, need, cpus; /* tasks there, CPUs that each needs, CPUs that are there */
 	int all;               /* tasks of the step */
 	bool counted;          /* the CPUs are one node's, or the same on all */
-	bool by_task;          /* the job was asked for with -c, which takes no --cpus-per-gpu beside it */
+	const char *beside;    /* " in place of --cpus-per-task", where the job was asked for with what takes no --cpus-per-gpu beside it; else "" */
 	int cpus_per_gpu;      /* to ask for; 0: there are no GPUs */
-	int fewer;             /* tasks that some of the job's nodes have CPUs for, where their GPUs came with tasks: a larger job would not put more there; 0: no cure */
+	int fewer;             /* tasks that some of the job's nodes have CPUs for, or all of them, where their GPUs came with tasks: more CPUs would not put more there; 0: no cure */
 };
 
 /* Fewer CPUs for each task help where there is one for each; else the job has to be larger. */
@@ -171,7 +173,7 @@ static void refuse_cpus(const struct lack *l, int gpus)
 	else if (l->fewer)
 		snprintf(cure, sizeof cure, "type -n %d", l->fewer);
 	else if (l->cpus_per_gpu)
-		snprintf(cure, sizeof cure, "%s #SBATCH --cpus-per-gpu=%d%s", l->by_task ? "write" : "add", l->cpus_per_gpu, l->by_task ? " in place of --cpus-per-task" : "");
+		snprintf(cure, sizeof cure, "%s #SBATCH --cpus-per-gpu=%d%s", *l->beside ? "write" : "add", l->cpus_per_gpu, l->beside);
 	else
 		snprintf(cure, sizeof cure, "the job needs #SBATCH --ntasks=%d --cpus-per-task=%d", l->all, l->need);
 	snprintf(line, sizeof line, "%s: %s but %d CPU%s: %s", l->host, what, l->cpus, l->cpus == 1 ? "" : "s", cure);
@@ -219,9 +221,10 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	const struct lack lack = {
 		.host = host, .tasks = per_node, .need = need, .cpus = cpus, .all = tasks,
 		.counted = (alike || size->nodes == 1) && !leaves_threads(component, group),
-		.by_task = group_variable("SLURM_CPUS_PER_TASK", group) != NULL,
+		.beside = group_variable("SLURM_CPUS_PER_TASK", group) ? " in place of --cpus-per-task" :
+			group_variable("SLURM_NTASKS_PER_SOCKET", group) ? " in place of --ntasks-per-socket" : "",
 		.cpus_per_gpu = size->gpus > 0 ? slurm_cpus_per_gpu(slurm_host(nodelist, position, first, sizeof first), need > 8 ? need : 8) : 0,
-		.fewer = nodes < hosts && gpus_of_each_task(w) && !w->gpus && !w->gpus_per_node ? cpus / need * (alike ? size->nodes : 1) : 0,
+		.fewer = (nodes < hosts || !names_gpus(component)) && gpus_of_each_task(w) && !w->gpus && !w->gpus_per_node ? cpus / need * (alike ? size->nodes : 1) : 0,
 	};
 	refuse_cpus(&lack, size->gpus > 0 && !w->share ? per_node * w->group : 0);
 }
@@ -334,7 +337,7 @@ static void tell_more_gpus(int component, int group)
 
 	read_words(&step, component, group);
 	if (!names_gpus(component) || !gpus_of_each_task(&step) || step.gpus || step.gpus_per_node || step.gpus_per_socket || step.gres || is_other_job(component) ||
-	    step.ntasks || step.ntasks_per_node || step.ntasks_per_gpu || step.ntasks_per_other)
+	    step.ntasks || step.ntasks_per_node || step.ntasks_per_gpu || step.ntasks_per_socket || step.ntasks_per_core)
 		return;
 	job = step;
 	job.nodes = group_variable("SLURM_JOB_NUM_NODES", group);
@@ -384,6 +387,20 @@ static const char *even_gpus(const struct step_words *w, int component, int grou
 	return text;
 }
 
+/* Outside of a job the same of GPUs and tasks of each node that go together, where Slurm would give one node more GPUs than the other. */
+static void deal_as_tasks(const struct step_words *w, int group)
+{
+	const char *colon = w->gpus ? strchr(w->gpus, ':') : NULL;
+	const int all = w->gpus ? count_gpus(w->gpus) : 0, each = w->ntasks_per_node ? atoi(w->ntasks_per_node) * w->group : 0;
+	char text[128];
+
+	if (w->in_job || all <= 0 || each <= 0 || all <= each || all % each || strchr(w->gpus, ',') || w->share || w->gpus_per_node || w->gpus_per_task ||
+	    w->gpus_per_socket || w->gres || w->tres_per_task || (w->nodes && count_nodes(w->nodes) != all / each) || (w->ntasks && atoi(w->ntasks) != all / w->group))
+		return;
+	snprintf(text, sizeof text, "%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, each);
+	set_word("SLURM_GPUS_PER_NODE", group, text);
+}
+
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */
 static void size_step(int component, int group)
 {
@@ -398,12 +415,13 @@ static void size_step(int component, int group)
 		set_word("SLURM_GPUS_PER_NODE", group, words.gpus_per_node = even);
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);
+	deal_as_tasks(&words, group);
 	const bool none = !size.gpus && names_gpus(component);
 	for (size_t i = 0; i < sizeof by_gpu / sizeof *by_gpu; i++)
 		keep_word(by_gpu[i], false, none, group);
 	if (none)
 		words.ntasks_per_gpu = said(component, "ntasks-per-gpu");
-	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_other) {
+	if (!size.gpus && !words.ntasks && !words.ntasks_per_node && !words.ntasks_per_socket && !words.ntasks_per_core) {
 		bool have_gpus;
 		words.packages_per_node = packages_for_tasks(component, group, &have_gpus);
 		step_size(&words, &size);

@@ -92,27 +92,56 @@ void step_warn_distance(spank_t spank, int speaker)
 			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
 }
 
+/* Whether a step of a job that stays as it is can have so many tasks. */
+static bool has_cpus(spank_t spank, int tasks, int nodes)
+{
+	char text[256], each[16];
+	const int need = spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS ? atoi(each) : 1;
+	const int cpus = spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS ? sum_of_largest(text, nodes) : -1;
+
+	return step.options.whole_job || cpus < 0 || tasks * need <= cpus;
+}
+
+const char *step_limits(char buf[WITHOUT_LIMITS])
+{
+	return without_limits(step.options.per_socket, step.options.per_core, step.options.per_gpu, buf);
+}
+
+/* " --ntasks-per-node=4", where another number was said, and tasks beyond that would go to further nodes. */
+const char *step_per_node(spank_t spank, int tasks, char buf[PER_NODE])
+{
+	char said[16];
+	const bool other = job_variable(spank, "SLURM_NTASKS_PER_NODE", said, sizeof said) && atoi(said) != tasks;
+
+	snprintf(buf, PER_NODE, other || step_number(spank, S_JOB_NNODES) > 1 ? " --ntasks-per-node=%d" : "", tasks);
+	return buf;
+}
+
 /* What gives all GPUs to tasks; "" where no number of tasks or of GPUs does. */
 static const char *idle_cure(spank_t spank, char *buf, size_t size)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task, nodes = step_number(spank, S_JOB_NNODES);
+	char limits[WITHOUT_LIMITS], per_node[PER_NODE];
+	size_t n = 0;
 
 	buf[0] = '\0';
 	if (r->devices % r->gpus_per_task || r->tasks >= groups)
 		return buf;
-	int n = snprintf(buf, size, ": type -n %d", groups * nodes);
-	/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node; how many GPUs the others have is not seen here */
-	if (nodes > 1)
-		n += snprintf(buf + n, size - (size_t)n, " --ntasks-per-node=%d if all nodes have %d GPUs", groups, r->devices);
-	if (r->devices % r->tasks == 0)
-		snprintf(buf + n, size - (size_t)n, ", or --hvd-bind=gpus-per-task=%d", r->devices / r->tasks);
+	if (has_cpus(spank, groups * nodes, nodes)) {
+		/* a -n that stays beats --ntasks-per-node, and alone -n lets Slurm fill the first node; how many GPUs the others have is not seen here */
+		n = (size_t)snprintf(buf, size, ": type -n %d%s%s", groups * nodes, step_per_node(spank, groups, per_node), step_limits(limits));
+	}
+	if (r->devices % r->tasks == 0 && (nodes == 1 || r->tasks * nodes == step_number(spank, S_JOB_TOTAL_TASK_COUNT)))
+		n += (size_t)snprintf(buf + n, size - n, "%s --hvd-bind=gpus-per-task=%d%s", n ? ", or" : ": type", r->devices / r->tasks, n && nodes > 1 ? "," : "");
+	if (n && nodes > 1)
+		snprintf(buf + n, size - n, " if all nodes have %d GPUs", r->devices);
 	return buf;
 }
 
 void step_warn_idle(spank_t spank)
 {
-	char line[EXPLAIN_LINE], cure[128];
+	char line[EXPLAIN_LINE], cure[192 + WITHOUT_LIMITS];
 
 	if (*explain_idle(step.node, step.request, &step.plan, line, sizeof line))
 		slurm_spank_log("hvd: %s: %s%s", step.host, line, idle_cure(spank, cure, sizeof cure));

@@ -10,6 +10,7 @@
 
 #include "devices.h"
 #include "options.h"
+#include "tasks.h"
 
 enum { EXIT_INTERNAL = 70, LONG_VALUE = 16384 /* bytes; room for a variable that lists GPUs, masks or options */ };
 
@@ -67,6 +68,12 @@ uint32_t global_rank(spank_t spank, int local);
 /* "rank 3" of a local task. Slurm counts within a component, while SLURM_PROCID goes on through all that a step joins: "rank 3 of its component". */
 enum { RANK_NAME = 40 };
 const char *rank_name(spank_t spank, int local, char text[RANK_NAME]);
+
+/* " and no --ntasks-per-socket": what the user has said that is in the way of other numbers of tasks. */
+const char *step_limits(char buf[WITHOUT_LIMITS]);
+
+enum { PER_NODE = 40 /* bytes */ };
+const char *step_per_node(spank_t spank, int tasks, char buf[PER_NODE]);
 
 /* One line to the user's terminal, or NULL where another task says it; from here on the tasks end with this status instead of running unbound. Where only
  * the site wanted a binding they run as if the plugin were not there, without a word. */

@@ -203,33 +203,37 @@ static int check_counts(spank_t spank)
 {
 	const struct request *r = step.request;
 	const int groups = r->devices / r->gpus_per_task;
-	char each[32] = "", cure[192] = "", line[384], value[16], text[256];
+	char each[32] = "", cure[384] = "", line[512], value[16], text[256], limits[WITHOUT_LIMITS], per_node[PER_NODE];
 
 	if (!groups || r->share || r->tasks == groups || (!step.options.hvd && r->tasks < groups))
 		return 0;
 	const int nodes = step_number(spank, S_JOB_NNODES), all = step_number(spank, S_JOB_TOTAL_TASK_COUNT);
 	const bool share = r->tasks > groups;
 	if (nodes == 1)
-		snprintf(cure, sizeof cure, ": type -n %d", groups);
-	else if (all == groups * nodes)
-		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d%s", groups, job_variable(spank, "SLURM_NTASKS_PER_GPU", value, sizeof value) ? " and no --ntasks-per-gpu" : "");
+		snprintf(cure, sizeof cure, ": type -n %d%s%s", groups, step_per_node(spank, groups, per_node), step_limits(limits));
+	else if (all == groups * nodes) {
+		snprintf(cure, sizeof cure, ": type --ntasks-per-node=%d%s", groups, step_limits(limits));
+		if (!step.options.hvd) /* nobody has counted the GPUs of all nodes */
+			snprintf(cure + strlen(cure), sizeof cure - strlen(cure), " if all nodes have %d GPU%s", r->devices, r->devices == 1 ? "" : "s");
+	}
 	else {
 		/* a node does not see how many GPUs the others have; but of two it can tell, since srun has counted the tasks of both */
-		const int first = tasks_of_first(spank, groups, all);
+		const bool of_gpu = job_variable(spank, "SLURM_NTASKS_PER_GPU", value, sizeof value), counted = !*step_limits(limits) && !of_gpu;
+		const int first = counted ? tasks_of_first(spank, groups, all) : 0;
 		/* where srun took as many CPUs as tasks, wherever they were, no task can move; one CPU for each GPU takes them where the GPUs are. One
 		 * task a node is not a number that it counted */
 		const bool full = step.options.hvd && step.options.whole_job && r->gpus_per_task == 1 && all > nodes &&
 			spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS && sum_of_largest(text, nodes) == all;
 		int n = first ? snprintf(cure, sizeof cure, ": type -m plane=%d", first) :
 			full ? snprintf(cure, sizeof cure, ": type --cpus-per-gpu=1") :
-			snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d if all nodes have %d GPU%s", groups * nodes, groups, r->devices, r->devices == 1 ? "" : "s");
+			snprintf(cure, sizeof cure, ": type -n %d --ntasks-per-node=%d%s if all nodes have %d GPU%s", groups * nodes, groups, limits, r->devices, r->devices == 1 ? "" : "s");
 		/* srun counted the tasks of all nodes' GPUs: each can be sent to its own, whatever nodes the job has */
 		if (nodes > 2 && !full && step.options.hvd && !step.options.whole_job && r->gpus_per_task == 1)
 			snprintf(cure + n, sizeof cure - (size_t)n, ", else -m arbitrary -w with each node's name once for each of its GPUs");
-		else if (all % nodes == 0) {
+		else if (all % nodes == 0 && !step.options.per_socket && !step.options.per_core) {
 			const int equal = all / nodes * r->gpus_per_task;
-			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d", first || full ? "or" : "else",
-				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes);
+			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d%s", first || full ? "or" : "else",
+				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes, without_limits(false, false, of_gpu || step.options.per_gpu, limits));
 			if (first || full)
 				snprintf(cure + n, sizeof cure - (size_t)n, " if all nodes have %d GPU%s", equal, equal == 1 ? "" : "s");
 		}

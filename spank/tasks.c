@@ -252,7 +252,7 @@ static int given_tasks(const struct step_words *w, int nodes)
 		return number(w->ntasks, w->ntasks + strlen(w->ntasks));
 	if (w->ntasks_per_node)
 		return product(number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node)), nodes);
-	return w->ntasks_per_gpu || w->ntasks_per_other ? -1 : 0;
+	return w->ntasks_per_gpu || w->ntasks_per_socket || w->ntasks_per_core ? -1 : 0;
 }
 
 static int refuse_unknown(struct step_size *out)
@@ -270,23 +270,78 @@ static int refuse_type(struct step_size *out, const char *words)
 	return -1;
 }
 
-/* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. */
-static const char *fewer_gpus(const struct step_size *size, int tasks, int each, char *buf, size_t room)
+const char *without_limits(bool per_socket, bool per_core, bool per_gpu, char buf[WITHOUT_LIMITS])
 {
+	const char *and = per_socket || per_core || per_gpu ? " and no" : "";
+
+	snprintf(buf, WITHOUT_LIMITS, "%s%s%s%s", and, per_socket ? " --ntasks-per-socket" : "", per_core ? " --ntasks-per-core" : "", per_gpu ? " --ntasks-per-gpu" : "");
+	return buf;
+}
+
+enum { SPREAD = 64 + WITHOUT_LIMITS /* bytes */ };
+
+/* Whether it is known how many GPUs each node will have, of so many that were asked for in one number for all nodes, or can be said. */
+static bool can_spread(const struct step_words *w, const struct step_size *size, int gpus, int each)
+{
+	return size->nodes <= 1 || each || (!w->in_job && gpus % size->nodes == 0);
+}
+
+/* " --gpus-per-node=4 --ntasks-per-node=4": words beside a number of tasks, or of GPUs, without which Slurm would deal those or these to the
+ * nodes otherwise. */
+static const char *spread(const struct step_words *w, const struct step_size *size, int tasks, int gpus, int each, char buf[SPREAD])
+{
+	const bool many = size->nodes > 1;
+	int used = snprintf(buf, SPREAD, "%s", "");
+
+	if (many && !each && can_spread(w, size, gpus, each))
+		used = snprintf(buf, SPREAD, " --gpus-per-node=%d", gpus / size->nodes);
+	if (many && w->ntasks_per_node && tasks % size->nodes == 0)
+		snprintf(buf + used, (size_t)(SPREAD - used), " --ntasks-per-node=%d", tasks / size->nodes);
+	return buf;
+}
+
+/* The words of a step of all GPUs: "8 --ntasks-per-node=4 and no --ntasks-per-socket". */
+static const char *all_tasks(const struct step_words *w, const struct step_size *size, int tasks, int each, char buf[2 * SPREAD])
+{
+	char words[SPREAD], limits[WITHOUT_LIMITS];
+
+	snprintf(buf, 2 * SPREAD, "%d%s%s", tasks, spread(w, size, tasks, size->gpus, each, words),
+		without_limits(w->ntasks_per_socket, w->ntasks_per_core, false, limits));
+	return buf;
+}
+
+/* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. */
+static const char *fewer_gpus(const struct step_words *w, const struct step_size *size, int tasks, int each, char *buf, size_t room)
+{
+	char words[SPREAD];
+
 	*buf = '\0';
-	if (!each)
-		snprintf(buf, room, "-G %d, ", tasks);
-	else if (size->nodes && tasks % size->nodes == 0)
-		snprintf(buf, room, "--gpus-per-node=%d, ", tasks / size->nodes);
+	if (!each && can_spread(w, size, tasks, each))
+		snprintf(buf, room, ", -G %d%s", tasks, spread(w, size, tasks, tasks, each, words));
+	else if (each && size->nodes && tasks % size->nodes == 0)
+		snprintf(buf, room, ", --gpus-per-node=%d", tasks / size->nodes);
+	return buf;
+}
+
+/* What gives these tasks all GPUs, or nothing. */
+static const char *more_gpus(const struct step_words *w, const struct step_size *size, int tasks, int each, char *buf, size_t room)
+{
+	char words[SPREAD];
+
+	*buf = '\0';
+	if (can_spread(w, size, size->gpus, each) && (size->nodes <= 1 || tasks % size->nodes == 0))
+		snprintf(buf, room, ", or --hvd-bind=gpus-per-task=%d%s", size->gpus / tasks, spread(w, size, tasks, size->gpus, each, words));
 	return buf;
 }
 
 /* `tasks` are there, `groups` of GPUs for them. one: nobody said how many nodes, so the GPUs were taken for those of one. */
-static int refuse_mismatch(struct step_size *out, int tasks, int group, int groups, int each, bool one)
+static int refuse_mismatch(const struct step_words *w, struct step_size *out, int tasks, int group, int groups, int each, bool one)
 {
 	int gpus = out->gpus;
 	const char *s = tasks == 1 ? "" : "s", *gs = gpus == 1 ? "" : "s";
-	char with[32] = "", fewer[40];
+	char with[32] = "", all[2 * SPREAD], fewer[SPREAD + 32], more[SPREAD + 48];
+
+	all_tasks(w, out, groups, each, all);
 
 	if (group > 1)
 		snprintf(with, sizeof with, " with %d GPUs each", group);
@@ -294,16 +349,17 @@ static int refuse_mismatch(struct step_size *out, int tasks, int group, int grou
 		snprintf(out->refusal, sizeof out->refusal, "%d task%s%s but %d GPU%s a node: type -N %d, or -n %d for one node%s", tasks, s, with, gpus, gs, tasks / groups, groups,
 			group > 1 ? "" : ", or --hvd-bind=share");
 	else if (group > 1 && each && out->nodes > 1)
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d nodes with %d GPUs each: type -n %d", tasks, s, group, out->nodes, each, groups);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d nodes with %d GPUs each: type -n %s", tasks, s, group, out->nodes, each, all);
 	else if (group > 1)
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %d", tasks, s, group, gpus, gs, groups);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s with %d GPUs each but %d GPU%s: type -n %s", tasks, s, group, gpus, gs, all);
 	else if (tasks > gpus)
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, or --hvd-bind=share", tasks, s, gpus, gs, gpus);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %s%s", tasks, s, gpus, gs, all,
+			w->ntasks_per_socket || w->ntasks_per_core ? "" : ", or --hvd-bind=share"); /* with these so many may not fit at all */
 	else if (gpus % tasks || (each && each % (gpus / tasks))) /* no task has GPUs of two nodes */
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d", tasks, s, gpus, gs, gpus);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %s", tasks, s, gpus, gs, all);
 	else
-		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %d, %sor --hvd-bind=gpus-per-task=%d", tasks, s, gpus, gs, gpus,
-			fewer_gpus(out, tasks, each, fewer, sizeof fewer), gpus / tasks);
+		snprintf(out->refusal, sizeof out->refusal, "%d task%s but %d GPU%s: type -n %s%s%s", tasks, s, gpus, gs, all, fewer_gpus(w, out, tasks, each, fewer, sizeof fewer),
+			more_gpus(w, out, tasks, each, more, sizeof more));
 	return -1;
 }
 
@@ -346,7 +402,7 @@ int step_size(const struct step_words *words, struct step_size *out)
 	if (out->gpus && smallest < group)
 		return refuse_group(out, group, smallest);
 	if (given && given != groups)
-		return refuse_mismatch(out, given, group, groups, each, !w->nodes && !w->ntasks_per_node);
+		return refuse_mismatch(w, out, given, group, groups, each, !w->nodes && !w->ntasks_per_node);
 	if (!given)
 		out->tasks = out->gpus ? groups : w->packages_per_node * out->nodes;
 	else if (out->nodes > 1)

@@ -119,7 +119,7 @@ static void step_sizes(char *text)
 		word[n] = strcmp(w, "-") ? w : NULL;
 	struct step_words w = { .gpus = word[0], .gpus_per_node = word[1], .gpus_per_task = word[2], .gpus_per_socket = word[3], .gres = word[4],
 				.tres_per_task = word[5], .nodes = word[6], .ntasks = word[7], .ntasks_per_node = word[8], .ntasks_per_gpu = word[9],
-				.ntasks_per_other = word[10], .group = word[11] ? 1 + (unsigned char)word[11][0] % 8 : 1, .packages_per_node = 2 };
+				.ntasks_per_socket = word[10], .group = word[11] ? 1 + (unsigned char)word[11][0] % 8 : 1, .packages_per_node = 2 };
 	w.share = w.group == 3;
 	w.hidden_gpus = w.group == 2;
 	if (step_size(&w, &size))

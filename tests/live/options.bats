@@ -380,7 +380,7 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	grep -q '^hvd: n[12]: no task uses GPU 0000:1b:00.0: type -n 2, or --hvd-bind=gpus-per-task=2$' <<<"$output"
 	run srun -N2 --gpus-per-node=2 --gpu-bind socket "$SHOW"
 	echo "$output"
-	[ "$(grep -c ': type -n 4 --ntasks-per-node=2 if all nodes have 2 GPUs, or --hvd-bind=gpus-per-task=2$' <<<"$output")" -eq 2 ]
+	[ "$(grep -c ': type -n 4 --ntasks-per-node=2, or --hvd-bind=gpus-per-task=2, if all nodes have 2 GPUs$' <<<"$output")" -eq 2 ]
 	run srun -N2 -n4 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=socket "$SHOW"
 	one_gpu_each 4
 	run in_cluster env SLURM_OVERLAP=1 srun -Q -n1 --gpus=1 --gpu-bind=socket true

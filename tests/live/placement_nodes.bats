@@ -93,7 +93,7 @@ teardown() { cluster_logs; }
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket bash -c "$look"
 	echo "$output"
 	[ "$status" -ne 0 ]
-	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2, or --hvd-bind=share' <<<"$output"
+	grep -qx 'hvd: n[123]: 3 tasks but 2 GPUs on this node: type --ntasks-per-node=2 if all nodes have 2 GPUs, or --hvd-bind=share' <<<"$output"
 	run in_cluster srun -Q -N2 -n4 --gpus-per-node=2 --gpu-bind=socket --ntasks-per-node=2 bash -c "$look"
 	tasks_of_nodes '2 2'
 	# also where nobody says how many nodes there are

@@ -148,7 +148,7 @@ static void idle_gpus_come_with_what_uses_them(void **state)
 	step_nodes = 2;
 	step_tasks = 4;
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
-	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4 if all nodes have 4 GPUs, or --hvd-bind=gpus-per-task=2"));
+	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4, or --hvd-bind=gpus-per-task=2, if all nodes have 4 GPUs"));
 	visible = NULL;
 	step_nodes = 1;
 	step_tasks = 0;

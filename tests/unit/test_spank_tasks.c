@@ -180,7 +180,7 @@ static void given_counts_are_kept(void **state)
 	asks_for(STEP(.gpus_per_task = "2", .ntasks = "3"), 0);
 	asks_for(STEP(.gpus = "2", .ntasks = "5", .share = true), 0);
 	asks_for(STEP(.gpus = "2", .ntasks_per_gpu = "1"), 0);
-	asks_for(STEP(.gpus = "2", .ntasks_per_other = ""), 0);
+	asks_for(STEP(.gpus = "2", .ntasks_per_socket = "1"), 0);
 	asks_for(STEP(.hidden_gpus = true, .ntasks = "4"), 0);
 	asks_for(STEP(.gpus = "4", .group = 2, .ntasks = "2"), 0);
 	asks_for(STEP(.gpus = "4", .ntasks_per_node = "4"), 0);
@@ -232,7 +232,7 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "4", .group = 2, .ntasks = "6"), "6 tasks with 2 GPUs each but 4 GPUs a node: type -N 3, or -n 2 for one node");
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6"), "6 tasks but 4 GPUs: type -n 4, or --hvd-bind=share");
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
-	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8 --ntasks-per-node=4");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus = "4", .ntasks_per_node = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2");
