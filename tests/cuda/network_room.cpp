@@ -81,6 +81,12 @@ void large_devices()
 
 #endif
 
+#ifdef ON_DEVICE
+const bool MEMORY_IS_KNOWN = true;
+#else
+const bool MEMORY_IS_KNOWN = false;
+#endif
+
 void refusals()
 {
 	problem odd(densenet(4, { 1 }), 1, PRECISION_FP32);
@@ -114,7 +120,7 @@ void refusals()
 	problem many(densenet(8, { 1 }), 1, PRECISION_FP32);
 	g = many.open(0, PRECISION_FP32);
 	if (engine_keep(g, (size_t)1 << 46, 0, nullptr, 0) != -EXIT_INTERNAL || !strstr(many.e.text, "MiB to keep 70368744177664 images on the device") ||
-	    !strstr(many.e.text, "MiB are free") || !strstr(many.e.text, "without --resident"))
+	    !strstr(many.e.text, MEMORY_IS_KNOWN ? " MiB are free" : "): a smaller --batch") || !strstr(many.e.text, "without --resident"))
 		wrong("more images than any memory keeps: %s", many.e.text);
 	many.e = {};
 	double loss;
@@ -126,12 +132,19 @@ void refusals()
 	large.conf.batch = 1 << 30;
 	if (chexnet_cuda_open(&g, &large.conf, &large.e) != -EXIT_INTERNAL || !strstr(large.e.text, "for a batch of 1073741824 images") || !strstr(large.e.text, "smaller --batch"))
 		wrong("a batch that is larger than any memory: %s", large.e.text);
+	if (!strstr(large.e.text, " are free") == MEMORY_IS_KNOWN)
+		wrong("what is free where that is %sknown: %s", MEMORY_IS_KNOWN ? "" : "not ", large.e.text);
 #ifndef ON_DEVICE
 	problem fed(densenet(8, { 1 }), 1024, PRECISION_FP32);
 	shim_pinned_most = 1 << 20;
 	if (chexnet_cuda_open(&g, &fed.conf, &fed.e) != -EXIT_INTERNAL || !strstr(fed.e.text, "no 2 MiB of host memory for batches") || strstr(fed.e.text, "are free"))
 		wrong("no host memory for batches: %s", fed.e.text);
 	shim_pinned_most = SIZE_MAX;
+	large.e = {};
+	setenv("SHIM_MEMORY", "52428800", 1);
+	if (chexnet_cuda_open(&g, &large.conf, &large.e) != -EXIT_INTERNAL || !strstr(large.e.text, "), 50 MiB are free: a smaller --batch needs less"))
+		wrong("what is free where that is known: %s", large.e.text);
+	unsetenv("SHIM_MEMORY");
 #endif
 }
 

@@ -95,8 +95,8 @@ template <class T> int allocate(cuda_engine<T> *e, size_t workspace)
 	e->s.m.lay_out(&room, &e->s.net, conf, partial_floats(e->s), workspace, outside);
 	int code = device_alloc(&e->device_memory, room.bytes);
 	if (code)
-		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MiB for a batch of %d images (%s), %.0f MiB are free: a smaller --batch needs less", e->base.description, room.bytes >> 20, conf->batch,
-			    device_error(code), device_room() / 1048576);
+		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MiB for a batch of %d images (%s)%s: a smaller --batch needs less", e->base.description, room.bytes >> 20, conf->batch,
+			    device_error(code), room_text().text);
 	e->base.memory = room.bytes;
 	room = {};
 	room.base = (char *)e->device_memory;

@@ -41,11 +41,22 @@ template <class T> cuda_engine<T> *self(engine *e)
 	return reinterpret_cast<cuda_engine<T> *>(e); /* base comes first */
 }
 
+/* ", 812 MiB are free"; empty: not known. */
+struct room_text {
+	char text[32];
+
+	room_text() : text()
+	{
+		if (device_room() > 0)
+			snprintf(text, sizeof text, ", %.0f MiB are free", device_room() / 1048576);
+	}
+};
+
 template <class T> int device_failed(cuda_engine<T> *e, int code, const char *what)
 {
 	if (code == DEVICE_NO_MEMORY)
-		return fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s, %.0f MiB are free: a smaller --batch needs less%s", e->base.description, what, device_error(code),
-			    device_room() / 1048576, e->io.kept_images ? ", and so does a training without --resident" : "");
+		return fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s%s: a smaller --batch needs less%s", e->base.description, what, device_error(code),
+			    room_text().text, e->io.kept_images ? ", and so does a training without --resident" : "");
 	return code ? fail(e->base.error, EXIT_INTERNAL, "%s: %s: %s", e->base.description, what, device_error(code)) : 0;
 }
 
@@ -267,8 +278,8 @@ template <class T> int keep(engine *base, size_t total, size_t first, const uint
 	int code = device_wait(e->s.stream);
 	code = code ? code : e->io.keep(total, first, pixels, count, e->s.stream);
 	if (code == DEVICE_NO_MEMORY)
-		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MiB to keep %zu images on the device (%s), %.0f MiB are free: a smaller --batch leaves more, and "
-			    "without --resident they are fed from host memory", e->base.description, total * e->io.image_bytes() >> 20, total, device_error(code), device_room() / 1048576);
+		return fail(e->base.error, EXIT_INTERNAL, "%s: no %zu MiB to keep %zu images on the device (%s)%s: a smaller --batch leaves more, and "
+			    "without --resident they are fed from host memory", e->base.description, total * e->io.image_bytes() >> 20, total, device_error(code), room_text().text);
 	return device_failed(e, code, "keeping images on the device");
 }
 
