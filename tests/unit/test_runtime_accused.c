@@ -230,21 +230,35 @@ static void be_through_soon_after(void *arg)
 	end_quarrel(h);
 }
 
-/* The control link is reset, and then what a rank asks with. */
+/* The control link is reset, and then all that a rank asks with. */
 static void lose_a_knock(void *arg)
 {
 	struct hvd *h = join_to_survive(20);
 	(void)arg;
 	if (!meeting_rank) {
 		end_control_link(h->mesh, 1);
-		int fd, listener = h->mesh->links.listener[1] >= 0 ? 1 : 2;
-		while ((fd = accept(h->mesh->links.listener[listener], NULL, NULL)) < 0)
-			usleep(1000);
-		must(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)));
-		close(fd);
+		for (int fd, listener = h->mesh->links.listener[1] >= 0 ? 1 : 2; !stop_word(h); usleep(1000)) {
+			fd = accept(h->mesh->links.listener[listener], NULL, NULL);
+			must(fd < 0 || !setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){ .l_onoff = 1 }, sizeof(struct linger)));
+			close_fd(&fd);
+		}
 	}
 	while (!stop_word(h))
 		usleep(1000);
+	end_quarrel(h);
+}
+
+/* The control link ends, and with it the way to rank 1. */
+static void lose_the_network(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	(void)arg;
+	h->mesh->cards[1].v4.sin_addr.s_addr = INADDR_BROADCAST; /* to which nothing is connected */
+	if (!meeting_rank)
+		end_control_link(h->mesh, 1);
+	while (!stop_word(h))
+		usleep(1000);
+	must(meeting_rank || strstr(h->mesh->fault, "lost rank 1 on node-b: no sign of life"));
 	end_quarrel(h);
 }
 
@@ -253,6 +267,7 @@ static void what_ends_a_link_twice_makes_no_second_world(void **state)
 	(void)state;
 	quarrel("ab", be_through_soon_after, NULL);
 	quarrel("ab", lose_a_knock, NULL);
+	quarrel("ab", lose_the_network, NULL);
 }
 
 /* Rank 2 may have agreed with both, and forms the new world. */
@@ -633,7 +648,8 @@ static void say_nonsense(void *arg)
 	}
 	if (meeting_rank == 0) {
 		memset(text, 'x', sizeof text - 1);
-		snprintf(line, sizeof line, notice->rank == 1 ? "rank 0 on node-a lost rank 1 on node-a (says rank 0): ; heard of " : "rank 0 on node-a %s", text);
+		snprintf(line, sizeof line, notice->rank == 1 ? "rank 0 on node-a lost rank 1 on node-a (says rank 0): %s; heard of " : "rank 0 on node-a %s",
+			 notice->rank != 1 ? text : notice->cause == CAUSE_VANISHED ? "it died, or ended without hvd_close(), while others stood still" : "");
 		must(hvd_barrier(h) == HVD_EPEER && hvd_lost(h) == (notice->rank == 1 ? 1 : -1));
 		must(!strncmp(hvd_error(h), line, strlen(line) + (notice->rank != 1)));
 	}
@@ -650,6 +666,8 @@ static void a_notice_with_numbers_that_are_none_is_heard_all_the_same(void **sta
 	notice.rank = -2;
 	run_ranks("aab", say_nonsense, &notice);
 	notice = (struct fault_notice){ .status = HVD_EPEER, .rank = 1, .cause = 1 << 24, .reporter = 1 << 24 };
+	run_ranks("aab", say_nonsense, &notice);
+	notice.cause = CAUSE_VANISHED; /* the last that there is */
 	run_ranks("aab", say_nonsense, &notice);
 }
 

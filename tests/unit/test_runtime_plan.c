@@ -281,6 +281,48 @@ static void bf16_on_the_wire_is_near_and_the_same_on_all_ranks(void **state)
 	settings.wire = HVD_F32;
 }
 
+/* In two buckets of a file, the second of a gradient and the statistics. */
+static void train_with_the_cut_of_a_file(void *arg)
+{
+	struct hvd_tensor t[] = { { "a", 64 }, { "b", 64 }, { "statistics", 64 } };
+	struct hvd *h = open_world();
+	struct hvd_plan *p;
+	const bool alone = arg;
+	works(h, hvd_plan_open(h, &p, alone ? &t[2] : t, alone ? 1 : 3, alone || settings.wire == HVD_F32));
+	float *slab = hvd_plan_slab(p);
+	for (int i = 0; i < (alone ? 1 : 3); i++) {
+		slab[64 * i] = 1 + 0x1p-10f;
+		works(h, hvd_plan_ready(p, i));
+	}
+	works(h, hvd_plan_finish(p));
+	must(settings.wire != HVD_BF16 || alone || (slab[0] == 1 && slab[64] == 1 && slab[128] == 1 + 0x1p-10f));
+	must(!alone || slab[0] == 1 + 0x1p-10f);
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void statistics_are_not_rounded_whatever_lies_beside_them(void **state)
+{
+	(void)state;
+	char path[1024], first[200] = "";
+	assert_true(close(mkstemp(temporary_name(path, sizeof path))) == 0 && unlink(path) == 0);
+	settings.plan = path;
+	run_ranks("aabb", train_with_the_cut_of_a_file, NULL);
+	FILE *f = fopen(path, "r+");
+	assert_true(f && fgets(first, sizeof first, f));
+	char *buckets = strstr(first, "3 buckets");
+	assert_non_null(buckets);
+	*buckets = '2';
+	rewind(f);
+	assert_true(fprintf(f, "%s0\n2\n", first) > 0 && !ftruncate(fileno(f), ftell(f)) && !fclose(f));
+	settings.wire = HVD_BF16;
+	run_ranks("aabb", train_with_the_cut_of_a_file, NULL);
+	assert_int_equal(unlink(path), 0);
+	for (int i = 0; i < 2; i++) /* the second with the file that the first leaves */
+		run_ranks("aabb", train_with_the_cut_of_a_file, path);
+	assert_int_equal(unlink(path), 0);
+}
+
 /* Of a gradient too fine for bf16, before and after the cut by measurement, to which a small model is one bucket. */
 static void train_with_statistics(void *arg)
 {
@@ -328,6 +370,7 @@ int main(void)
 		cmocka_unit_test(gradients_of_several_passes_are_averaged_once),
 		cmocka_unit_test(all_ranks_accumulate_alike_also_after_a_death),
 		cmocka_unit_test(bf16_on_the_wire_is_near_and_the_same_on_all_ranks),
+		cmocka_unit_test_teardown(statistics_are_not_rounded_whatever_lies_beside_them, forget_settings),
 		cmocka_unit_test_teardown(what_is_rounded_on_the_wire_does_not_depend_on_the_cut, forget_settings),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -339,6 +339,38 @@ static void who_was_behind_before_a_recovery_is_not_blamed_after_it(void **state
 	run_ranks_but(3, "abcd", come_late_after_a_recovery, NULL);
 }
 
+/* Rank 1, which the others go on without, gives rank 0 up and ends. */
+static void accuse_after_a_recovery(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	const struct fault_notice notice = { HVD_EPEER, 0, CAUSE_LATE, 1, "" };
+	(void)arg;
+	if (meeting_rank == 1) {
+		pthread_mutex_lock(&m->lock); /* it hears nothing */
+		wait_at(0, 3);
+		wait_at(1, 3);
+		peer_post(&m->peer[0], &(struct wire_header){ .kind = WIRE_FAULT, .bytes = sizeof notice }, &notice);
+		_exit(0);
+	}
+	wait_at(0, 3);
+	must(meeting_rank || mesh_lose(m, 1, CAUSE_LATE) == HVD_EPEER);
+	while (!stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	wait_at(1, 3);
+	while (peer_now(m, 1).fd >= 0)
+		usleep(1000);
+	check_sum(h, 5);
+	works(h, hvd_close(h));
+}
+
+static void who_was_left_behind_is_not_listened_to(void **state)
+{
+	(void)state;
+	run_ranks("aaa", accuse_after_a_recovery, NULL);
+}
+
 /* Rank 2 dies, and rank 1 computes on for longer than the others wait. */
 static void compute_while_others_recover(void *arg)
 {
@@ -457,6 +489,7 @@ int main(void)
 		cmocka_unit_test(a_stopped_rank_is_left_behind_and_does_not_go_on_alone),
 		cmocka_unit_test(ranks_given_up_in_one_recovery_do_not_count_in_the_next),
 		cmocka_unit_test(who_was_behind_before_a_recovery_is_not_blamed_after_it),
+		cmocka_unit_test(who_was_left_behind_is_not_listened_to),
 		cmocka_unit_test(a_rank_that_does_not_come_to_a_recovery_is_given_up_at_the_deadline),
 		cmocka_unit_test(the_trace_of_survivors_is_summed_up_to_the_last_step),
 		cmocka_unit_test(a_rank_lost_at_once_is_told_to_be_computing),
