@@ -55,12 +55,10 @@ static void follow_world(struct hvd_plan *p)
 		return;
 	if (!p->from_file)
 		p->buckets = plan_fill(p->bytes, p->tensors, p->bucket_bytes ? p->bucket_bytes : BUCKET_BYTES, p->statistics, p->cut);
-	p->by_measurement &= p->h->world.size > 1;
 	p->epoch = p->h->world.epoch;
 	begin_pass(p);
 	p->pass = 0;
 	p->step = 0;
-	p->period = 0;
 	memset(p->ready, 0, (size_t)p->tensors * sizeof *p->ready);
 }
 
@@ -81,13 +79,9 @@ struct declaration {
 static int name_difference(struct hvd *h, const struct declaration *d, int r, const struct hvd_tensor *tensors, const uint64_t *mine, int n)
 {
 	const char *host = hvd_host(h, r);
-	if (d[r].hash == d[0].hash && d[r].tensors == d[0].tensors) {
-		char asks[2][32] = { "by measurement", "by measurement" };
-		for (int i = 0; i < 2; i++)
-			if (d[i * r].bucket_bytes)
-				snprintf(asks[i], sizeof asks[i], "of %llu bytes", (unsigned long long)d[i * r].bucket_bytes);
-		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.63s asks for buckets %s, rank 0 for buckets %s", r, host, asks[1], asks[0]);
-	}
+	if (d[r].hash == d[0].hash && d[r].tensors == d[0].tensors)
+		return fail(h, HVD_EMISMATCH, "hvd_plan_open: rank %d on %.63s asks for buckets of %llu bytes, rank 0 of %llu (0: by measurement)", r, host,
+			    (unsigned long long)d[r].bucket_bytes, (unsigned long long)d[0].bucket_bytes);
 	uint64_t *first_ranks = calloc((size_t)d[0].tensors, sizeof *first_ranks);
 	int32_t first = 0;
 	int status = first_ranks ? 0 : fail(h, HVD_ESYS, "no memory for %lld tensors", (long long)d[0].tensors);
@@ -385,8 +379,7 @@ int hvd_plan_finish(struct hvd_plan *p)
 	if (!device_tells(p->h))
 		trace_add(p->h, TRACE_WAIT, begin, begin + p->exposed, step, 0, p->floats * sizeof(float));
 	p->step++;
-	if (p->h->step == step)
-		p->h->step = step + 1;
+	p->h->step = step + 1;
 	if (p->by_measurement && p->step == WARM_UP + MEASURED)
 		status = tell_lack(p->h, cut_by_measurement(p));
 	return status;

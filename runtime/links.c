@@ -286,7 +286,7 @@ static struct shake *oldest_stranger(const struct former *f)
 	return oldest;
 }
 
-/* Where an accepted connection can go: a free place, or that of a stranger. NULL: ranks have them all. */
+/* Where an accepted connection can go: a free place, or that of a stranger. There is one of both, as places are more than links, each of which has one at most. */
 static struct shake *place(const struct former *f)
 {
 	for (int i = 0; i < f->shakes; i++)
@@ -326,8 +326,6 @@ static int accept_from(struct former *f, int listener)
 {
 	for (int i = 0; i < STRANGERS_MAX && is_called(listener); i++) {
 		struct shake *s = place(f), *stranger = oldest_stranger(f);
-		if (!s)
-			return 0;
 		if (!accept_into(f, s, listener)) {
 			if (errno != EMFILE && errno != ENFILE)
 				return 0;
@@ -376,9 +374,8 @@ static int loop(struct former *f, struct pollfd *p, double until)
 			s->polled = n;
 			p[n++] = (struct pollfd){ .fd = s->fd, .events = s->connecting || sending(s) ? POLLOUT : POLLIN };
 		}
-		bool room = place(f);
 		for (int i = 0; i < ALARM; i++)
-			p[i] = (struct pollfd){ .fd = room ? f->l->listener[i] : -1, .events = POLLIN };
+			p[i] = (struct pollfd){ .fd = f->l->listener[i], .events = POLLIN };
 		p[ALARM] = (struct pollfd){ .fd = f->l->alarm, .events = POLLIN };
 		if (poll(p, (nfds_t)n, 50) < 0 && errno != EINTR)
 			return refuse(f->why, HVD_ESYS, "rank %d on %s cannot wait for %d connections: %s", f->l->rank, f->l->card.host, n - FIXED, strerror(errno));

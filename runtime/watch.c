@@ -106,7 +106,6 @@ static int read_link(struct mesh *m, int from)
  * moment; one that ends later may have gone on before. What ends a knock may have ended only that, as what ended the link did. */
 static void end_of_link(struct mesh *m, int rank)
 {
-	static const char no_memory[] = "has no memory for what others tell it";
 	struct peer *p = &m->peer[rank];
 	int error = errno;
 	bool late = p->knocking && lived() - p->knocking > MOMENT;
@@ -116,7 +115,7 @@ static void end_of_link(struct mesh *m, int rank)
 		getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error });
 	bool knocks = m->owner && m->links.listener[0] >= 0 && !late && p->member && !p->left && p->fate == ALIVE && (!error || error == ECONNRESET);
 	if (error == ENOMEM) /* before the link ends, which the other rank would take for a death */
-		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, no_memory);
+		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, "has no memory for what others tell it");
 	close_fd(&p->fd);
 	if (knocks) {
 		p->knocking = p->knocking ? p->knocking : lived();
@@ -127,9 +126,7 @@ static void end_of_link(struct mesh *m, int rank)
 	bool unreachable = error && error != ECONNRESET && error != ECONNREFUSED; /* a link that timed out says nothing of the process */
 	if (p->fd >= 0)
 		return;
-	if (error == ENOMEM)
-		fault_locked(m, HVD_ESYS, -1, CAUSE_NONE, -1, no_memory);
-	else if (!p->left)
+	if (!p->left)
 		fault_locked(m, HVD_EPEER, rank, late ? CAUSE_CUT : unreachable ? CAUSE_SILENT : CAUSE_CLOSED, -1, NULL);
 	else
 		p->fate = DEAD;

@@ -306,12 +306,12 @@ static void not_a_number_is_least_and_most_whoever_has_it(void **state)
 
 enum { LARGE = 300000 }; /* floats, more than one piece */
 
-/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'b'locks, 'n'umber, 'k'ind, 'p'lace, other 'm'emory or 'd'isplaced in the same. */
+/* The message must say in what the ranks differ; arg: 'r'oot, 'o'peration, 'b'locks, 'n'umber, 'k'ind, 'p'lace, other 'm'emory or 'd'isplaced in the same, 't'ype. */
 static void calls_that_differ(void *arg)
 {
 	static const char *const words[] = { ['r'] = "with another root", ['o'] = "with another operation", ['b'] = "calls an all-gather of 4 f32, with blocks of other sizes",
 					     ['n'] = "calls a broadcast of 300000 f32", ['p'] = "calls an all-reduce of 300000 f32, in another place of hvd_alloc()'s memory",
-					     ['m'] = "in another place of hvd_alloc()'s memory", ['k'] = "calls an all-reduce of 300000 f32", ['d'] = "calls an all-reduce of 150000 f32, in another place of hvd_alloc()'s memory" };
+					     ['m'] = "in another place of hvd_alloc()'s memory", ['k'] = "calls an all-reduce of 300000 f32", ['t'] = "calls an all-reduce of 300000 i32", ['d'] = "calls an all-reduce of 150000 f32, in another place of hvd_alloc()'s memory" };
 	static float own[LARGE];
 	struct hvd *h;
 	struct hvd_conf conf = quick_conf();
@@ -330,9 +330,9 @@ static void calls_that_differ(void *arg)
 		 what == 'n' ? hvd_broadcast(h, own, odd ? LARGE : LARGE - 1, HVD_F32, 0) :
 		 what == 'k' && !odd ? hvd_barrier(h) :
 		 what == 'b' ? hvd_allgatherv(h, slab, own, blocks, HVD_F32) :
-			       hvd_allreduce(h, p, p, what == 'd' ? LARGE / 2 : LARGE, HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM);
+			       hvd_allreduce(h, p, p, what == 'd' ? LARGE / 2 : LARGE, what == 't' && odd ? HVD_I32 : HVD_F32, what == 'o' && odd ? HVD_MAX : HVD_SUM);
 	must(status == HVD_EMISMATCH);
-	must(strstr(hvd_error(h), words[(int)what]) && !strstr(hvd_error(h), "a barrier of"));
+	must(strstr(hvd_error(h), words[(int)what]) && !strstr(hvd_error(h), "a barrier of") && !strstr(hvd_error(h), "in another place") == !strchr("pmd", what));
 	hvd_close(h);
 }
 
@@ -347,6 +347,7 @@ static void a_call_that_differs_is_told_by_its_difference(void **state)
 	run_ranks("ab", calls_that_differ, "p");
 	run_ranks("ab", calls_that_differ, "m");
 	run_ranks("ab", calls_that_differ, "d");
+	run_ranks("ab", calls_that_differ, "t");
 	run_ranks("aa", calls_that_differ, "r");
 	run_ranks("aa", calls_that_differ, "n");
 	run_ranks("aa", calls_that_differ, "b");
