@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 /* All-reduces for ever; in memory of the program and in shared memory by turns. */
@@ -298,6 +299,52 @@ static void a_process_that_is_forked_during_the_start_hides_no_death(void **stat
 	}
 }
 
+static void *fork_once_linked(void *world)
+{
+	struct hvd *h = world;
+	for (bool linked = false; !linked; usleep(1000)) {
+		pthread_mutex_lock(&h->mesh->lock);
+		for (int i = 0; i < h->mesh->links.links; i++)
+			linked |= h->mesh->links.link[i].rank == 0 && h->mesh->links.link[i].fd >= 0;
+		pthread_mutex_unlock(&h->mesh->lock);
+	}
+	if (fork())
+		raise(SIGKILL);
+	alarm(60);
+	while (!meeting->place[0])
+		usleep(1000);
+	_exit(0);
+}
+
+/* Rank 1 has a link with rank 0, and waits for that with rank 2, which does not come, when it is forked and dies: rank 0 sees its end of that link, too. */
+static void die_between_two_links(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_to_survive(20);
+	struct link link[2] = { { !meeting_rank, -1 }, { 2, -1 } };
+	char byte;
+	if (meeting_rank == 1) {
+		pthread_t forks;
+		must(!pthread_create(&forks, NULL, fork_once_linked, h));
+	}
+	if (meeting_rank < 2)
+		must(!mesh_link(h->mesh, link, 1 + meeting_rank, h->error) && !meeting_rank);
+	if (meeting_rank == 0) {
+		must(!fcntl(link[0].fd, F_SETFL, 0) && recv(link[0].fd, &byte, 1, 0) <= 0);
+		meeting->place[0]++;
+	}
+	while (!meeting->place[0])
+		usleep(1000);
+	_exit(0);
+}
+
+static void a_process_that_is_forked_between_two_links_keeps_none(void **state)
+{
+	(void)state;
+	run_ranks_but(1, "aaa", die_between_two_links, NULL);
+	run_ranks_but(1, "abc", die_between_two_links, NULL);
+}
+
 /* Without what fork() does for libhvd. */
 static pid_t clone_all(void)
 {
@@ -360,6 +407,7 @@ int main(void)
 		cmocka_unit_test(a_step_that_goes_on_without_a_stopped_rank_is_not_ended),
 		cmocka_unit_test(a_forked_process_hides_no_death),
 		cmocka_unit_test(a_process_that_is_forked_during_the_start_hides_no_death),
+		cmocka_unit_test(a_process_that_is_forked_between_two_links_keeps_none),
 		cmocka_unit_test(a_process_that_has_the_number_of_a_dead_rank_lives),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

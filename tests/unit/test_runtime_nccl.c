@@ -132,6 +132,33 @@ static void start_beside_buckets(void *arg)
 	works(h, hvd_close(h));
 }
 
+/* Rank 0 is ready before the others have come to the first of what it started, behind which the second is yet to begin on the device. */
+static void start_on_both_before_a_bucket(void *arg)
+{
+	const struct hvd_tensor t = { "a", 100 };
+	struct hvd *h = open_world(quick_conf());
+	struct hvd_plan *p;
+	double one = 1;
+	(void)arg;
+	works(h, hvd_plan_open(h, &p, &t, 1, 4000));
+	idle = true;
+	if (meeting_rank)
+		usleep(100000);
+	must(hvd_start_allreduce(h, &one, &one, 1, HVD_F64, HVD_SUM) >= 0);
+	must(hvd_start_allreduce(h, hvd_plan_slab(p), hvd_plan_slab(p), 1, HVD_F32, HVD_SUM) >= 0);
+	works(h, hvd_plan_ready(p, 0));
+	must(collectives == 2 && on[0] == (CUstream)(uintptr_t)&program_stream && on[1] == (CUstream)(uintptr_t)&own_stream);
+	works(h, hvd_plan_finish(p));
+	hvd_plan_close(p);
+	works(h, hvd_close(h));
+}
+
+static void what_was_started_on_the_device_begins_there_before_a_bucket(void **state)
+{
+	(void)state;
+	run_ranks("ab", start_on_both_before_a_bucket, NULL);
+}
+
 static void ready_waits_for_no_collective_on_host_memory(void **state)
 {
 	(void)state;
@@ -285,6 +312,7 @@ int main(void)
 		cmocka_unit_test(the_end_of_a_short_collective_is_not_slept_over),
 		cmocka_unit_test(every_thread_of_the_program_may_use_the_handle),
 		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
+		cmocka_unit_test(what_was_started_on_the_device_begins_there_before_a_bucket),
 		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
 		cmocka_unit_test(a_rank_where_nccl_fails_tells_the_others_at_once),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),

@@ -273,6 +273,31 @@ static void a_rank_that_awakes_when_the_others_have_died_and_said_nothing_goes_o
 	run_ranks("aab", awake_after_deaths, NULL);
 }
 
+/* Its clock says that it stood still for a second, which is over when a rank dies much later. */
+static void stand_still_before(void *arg)
+{
+	struct hvd *h = join_to_survive(20);
+	struct mesh *m = h->mesh;
+	double awoke;
+	(void)arg;
+	pthread_mutex_lock(&m->lock);
+	awoke = m->awoke;
+	m->still -= 1;
+	pthread_mutex_unlock(&m->lock);
+	for (bool noted = false; !noted; usleep(1000)) {
+		pthread_mutex_lock(&m->lock);
+		noted = m->awoke > awoke;
+		pthread_mutex_unlock(&m->lock);
+	}
+	works(h, hvd_close(h));
+}
+
+static void when_a_rank_stood_still_is_noted_before_it_is_asked_for(void **state)
+{
+	(void)state;
+	run_ranks("aa", stand_still_before, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -283,6 +308,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_was_given_up_hears_of_it_behind_a_full_link),
 		cmocka_unit_test(a_rank_that_awakes_when_all_others_have_ended_does_not_go_on_alone),
 		cmocka_unit_test(a_rank_that_awakes_when_the_others_have_died_and_said_nothing_goes_on),
+		cmocka_unit_test(when_a_rank_stood_still_is_noted_before_it_is_asked_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
