@@ -212,6 +212,44 @@ static void sixteen_bits_that_hold_twelve_are_refused(void **state)
 		}
 }
 
+static void one_pixel_in_a_hundred_of_a_quarter_of_white_is_enough(void **state)
+{
+	(void)state;
+	uint16_t deep[100] = { 0 };
+
+	for (int v = 63; v <= 64; v++) {
+		struct image image;
+		struct error e = { 0 };
+		size_t size;
+
+		deep[50] = (uint16_t)(v << 8);
+		uint8_t *file = spng_file(10, 10, SPNG_COLOR_TYPE_GRAYSCALE, 16, 0, deep, sizeof deep, &size);
+		assert_int_equal(decode_image(decoder, file, size, &image, &e), v == 64 ? 0 : -EXIT_DATA);
+		free(file);
+	}
+}
+
+/* Above the first row there is nothing, whatever the image before has left there. */
+static void an_image_owes_nothing_to_the_one_before(void **state)
+{
+	(void)state;
+	static const int filters[] = { SPNG_FILTER_CHOICE_UP, SPNG_FILTER_CHOICE_AVG, SPNG_FILTER_CHOICE_PAETH };
+	uint8_t pixels[W * H], white[W * H];
+	size_t size;
+	struct image image;
+	struct error e = { 0 };
+
+	some_pixels(pixels);
+	memset(white, 255, sizeof white);
+	for (int f = 0; f < 3; f++) {
+		uint8_t *before = encode_png(white, W, H, 4, &size);
+		assert_int_equal(decode_image(decoder, before, size, &image, &e), 0);
+		free(before);
+		uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_GRAYSCALE, 8, filters[f], pixels, sizeof pixels, &size);
+		expect(file, size, pixels);
+	}
+}
+
 /* Collimated to a tenth of the plane, and in that as dark as the darkest film; the same as a negative. */
 static void a_dark_film_of_sixteen_bits_is_read(void **state)
 {
@@ -241,6 +279,10 @@ static void colour_and_transparency_are_refused(void **state)
 	rgb[3 * (W + 2) + 1] = 91;
 	uint8_t *file = spng_file(W, H, SPNG_COLOR_TYPE_TRUECOLOR, 8, 0, rgb, sizeof rgb, &size);
 	expect_refusal(file, size, "a colour image (pixel 2,1 is 90,91,90)");
+	free(file);
+	rgb[3 * (W + 2) + 1] = 90, rgb[3 * (W + 2) + 2] = 91;
+	file = spng_file(W, H, SPNG_COLOR_TYPE_TRUECOLOR, 8, 0, rgb, sizeof rgb, &size);
+	expect_refusal(file, size, "a colour image (pixel 2,1 is 90,90,91)");
 	free(file);
 	memset(ga, 255, sizeof ga);
 	ga[2 * 5 + 1] = 254;
@@ -294,6 +336,10 @@ static void a_png_bomb_costs_nothing(void **state)
 	put_u32(file + 20, 30000);
 	put_u32(file + 29, libdeflate_crc32(0, file + 12, 17));
 	expect_refusal(file, size, "an image of 30000 x 30000 pixels; 1 to 8192 a side are read");
+	put_u32(file + 16, 16);
+	put_u32(file + 20, 8193);
+	put_u32(file + 29, libdeflate_crc32(0, file + 12, 17));
+	expect_refusal(file, size, "an image of 16 x 8193 pixels; 1 to 8192 a side are read");
 	assert_int_equal(decoder_memory(decoder), before);
 	/* a header that promises fewer or more pixels than there are */
 	put_u32(file + 16, W);
@@ -448,6 +494,8 @@ int main(void)
 		cmocka_unit_test(without_memory_an_image_is_not_called_damaged),
 		cmocka_unit_test(a_colour_that_no_palette_has_is_refused),
 		cmocka_unit_test(sixteen_bits_that_hold_twelve_are_refused),
+		cmocka_unit_test(one_pixel_in_a_hundred_of_a_quarter_of_white_is_enough),
+		cmocka_unit_test(an_image_owes_nothing_to_the_one_before),
 		cmocka_unit_test(a_dark_film_of_sixteen_bits_is_read),
 		cmocka_unit_test(colour_and_transparency_are_refused),
 		cmocka_unit_test(every_cut_and_every_flipped_byte_of_a_png_is_found),

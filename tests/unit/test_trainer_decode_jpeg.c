@@ -86,6 +86,10 @@ static void turned_jpegs_are_refused(void **state)
 		expect_refusal(file, size + SEGMENT, "Exif orientation, 6,");
 		*value = 1;
 		assert_int_equal(decode_image(decoder, file, size + SEGMENT, &image, &e), 0);
+		*value = 9; /* which there is not */
+		assert_int_equal(decode_image(decoder, file, size + SEGMENT, &image, &e), 0);
+		*value = 2;
+		expect_refusal(file, size + SEGMENT, "Exif orientation, 2,");
 		*value = 8;
 		expect_refusal(file, size + SEGMENT, "Exif orientation, 8,");
 		uint8_t *filled = malloc(size + SEGMENT + 3); /* bytes of ones may stand before any marker (T.81, B.1.1.2) */
@@ -114,6 +118,57 @@ static void turned_jpegs_are_refused(void **state)
 		free(file);
 	}
 	free(plain);
+}
+
+/* A directory of one entry with the orientation, wherever in the note it lies, is read there and not behind the note. */
+static void a_note_of_orientation_is_read_no_farther_than_it_goes(void **state)
+{
+	(void)state;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(pages != MAP_FAILED);
+	assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0); /* the first byte behind it ends the program */
+	for (size_t size = 8; size < 40; size++)
+		for (size_t at = 8; at < size + 20; at++)
+			for (int type = 3; type <= 4; type++) { /* the standard has a short number there */
+				uint8_t tiff[64] = "MM\0*", *note = pages + page - size;
+				struct error e = { 0 };
+
+				tiff[7] = (uint8_t)at;
+				memcpy(tiff + at, (uint8_t[]){ 255, 255, 1, 18, 0, (uint8_t)type, 0, 0, 0, 1, 0, 6 }, at < 50 ? 12 : 0);
+				memcpy(note, tiff, size);
+				assert_int_equal(check_upright("JPEG", note, size, &e), type == 3 && at + 14 <= size ? -EXIT_DATA : 0);
+			}
+	munmap(pages, 2 * page);
+}
+
+static void a_gray_picture_saved_as_colour_is_told_from_a_coloured_one(void **state)
+{
+	(void)state;
+	enum { SIDE = 16 };
+	static const struct {
+		uint8_t rgb[3];
+		int gray;
+	} cases[] = { { { 128, 128, 128 }, 1 }, { { 132, 128, 128 }, 1 }, { { 128, 128, 132 }, 1 }, { { 150, 128, 128 }, 0 }, { { 128, 128, 152 }, 0 }, { { 128, 150, 128 }, 0 } };
+	tjhandle compress = tjInitCompress();
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint8_t rgb[SIDE * SIDE * 3];
+		unsigned char *file = NULL;
+		unsigned long size = 0;
+		struct image image;
+		struct error e = { 0 };
+
+		for (int k = 0; k < SIDE * SIDE * 3; k++)
+			rgb[k] = cases[i].rgb[k % 3];
+		assert_int_equal(tjCompress2(compress, rgb, SIDE, 0, SIDE, TJPF_RGB, &file, &size, TJSAMP_444, 100, TJFLAG_ACCURATEDCT), 0);
+		if (cases[i].gray)
+			assert_int_equal(decode_image(decoder, file, size, &image, &e), 0);
+		else
+			expect_refusal(file, size, "a colour image (pixel 0,0 is ");
+		tjFree(file);
+	}
+	tjDestroy(compress);
 }
 
 /* Whether JPEGs of one component go the fast way here: elsewhere libjpeg-turbo decodes them all. */
@@ -355,6 +410,8 @@ int main(void)
 		cmocka_unit_test(jpegs),
 		cmocka_unit_test(a_jpeg_of_tables_alone_has_no_pixels),
 		cmocka_unit_test(turned_jpegs_are_refused),
+		cmocka_unit_test(a_note_of_orientation_is_read_no_farther_than_it_goes),
+		cmocka_unit_test(a_gray_picture_saved_as_colour_is_told_from_a_coloured_one),
 		cmocka_unit_test(gray_jpegs_have_the_pixels_that_libjpeg_turbo_gives),
 		cmocka_unit_test(gray_jpegs_beyond_the_range_are_left_to_libjpeg_turbo),
 		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),

@@ -91,7 +91,7 @@ static void put(struct file *f, const char *type, const void *data, size_t size)
 }
 
 /* Names of chunks, each with what is usual in it; "IDA1" and "IDA2" are the image data's halves, "0000" is the name of four zero bytes; "=" before a
- * name: without a byte in it, and "+": one byte more. */
+ * name: without a byte in it, "+": one byte more, and "*": 771 bytes, of 257 colours. */
 static void put_named(struct file *f, const char *names, const struct data *d)
 {
 	static const uint8_t one = 1, three = 3, chrm[32] = { 0, 0, 1 }, phys[9] = { 0, 0, 0, 1, 0, 0, 0, 1 }, exif[] = "MM\0*\0\0\0\10\0\1\1\22\0\3\0\0\0\1\0\1\0\0\0\0\0\0";
@@ -105,7 +105,7 @@ static void put_named(struct file *f, const char *names, const struct data *d)
 		      { "IDAX", "a", 1 }, { "FDAT", "a", 1 }, { "IEND", "", 0 } };
 
 	for (const char *name = strtok(strdupa(names), " "); name; name = strtok(NULL, " ")) {
-		int more = name[0] == '+', none = name[0] == '=';
+		int more = name[0] == '+' ? 1 : name[0] == '*' ? 771 - 6 : 0, none = name[0] == '=';
 		const char *type = name + (more || none);
 		uint8_t content[4096] = { 0 };
 		size_t size = 0, half = d->packed / 2;
@@ -198,6 +198,7 @@ static void chunks_are_taken_and_refused_alike_in_files_of_every_kind(void **sta
 		{ "IDAT PLTE IEND", BEHIND, BEHIND },
 		{ "=PLTE IDAT IEND", SIZE, TWO },
 		{ "+PLTE IDAT IEND", SIZE, TWO },
+		{ "*PLTE IDAT IEND", SIZE, TWO },
 		/* the data */
 		{ "IEND", CORRUPT, CORRUPT },
 		{ "=IDAT IEND", CORRUPT, CORRUPT },
