@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 #include "data/example.h"
 #include "data/order.h"
@@ -27,7 +28,7 @@ struct job {
 	uint8_t *shape;          /* [count] enum image_shape, of those that were decoded */
 	struct staging *staging;
 	struct progress progress;
-	size_t written;          /* images */
+	size_t images, written;  /* in all splits; so far */
 };
 
 /* Records made ahead of the writer, so that all threads decode while the order stays. */
@@ -157,6 +158,20 @@ static void writer_discard(struct split_writer *w)
 	w->open = 0;
 }
 
+/* Bytes of the images so far tell what all will take, and hours of work would be lost to a disk that is full in the end. A quota is not seen here. */
+static void say_room(const struct split_writer *w)
+{
+	const struct job *job = w->job;
+	const double of_one = job->conf->encoding == ENCODING_PACKED ? (double)job->conf->size * job->conf->size :
+								       (double)(job->report->bytes + w->file.out.size) / (double)job->written;
+	const double wanted = of_one * (double)(job->images - job->written);
+	struct statvfs room;
+
+	if (job->conf->tell && statvfs(job->staging->partial, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < wanted)
+		fprintf(stderr, "%s: warning: there is room for %.1f MB, and what is still to be written takes about %.1f MB\n", job->conf->tell,
+			1e-6 * (double)room.f_bavail * (double)room.f_frsize, 1e-6 * wanted);
+}
+
 /* Makes records [first, first + n) of the order at once and writes them one after another. */
 static int write_window(struct split_writer *w, const size_t *order, size_t n, struct bytes *records, struct error *errors, struct error *e)
 {
@@ -174,6 +189,8 @@ static int write_window(struct split_writer *w, const size_t *order, size_t n, s
 			return -e->code;
 	}
 	job->written += n;
+	if (job->written == n)
+		say_room(w);
 	progress_tell(&job->progress, job->written);
 	return job->conf->stop && *job->conf->stop ? fail(e, EXIT_INTERNAL, "interrupted; nothing is left behind") : 0;
 }
@@ -407,7 +424,8 @@ int prepare_claimed(const struct prepare_conf *conf, struct staging *staging, co
 		rc = count_all(&job, e);
 	if (!rc) {
 		describe(&job);
-		progress_begin(&job.progress, conf->tell, count_images(origin));
+		job.images = count_images(origin);
+		progress_begin(&job.progress, conf->tell, job.images);
 	}
 	for (int s = 0; !rc && s < SPLITS; s++) {
 		rc = write_split(&job, (enum split)s, e);
