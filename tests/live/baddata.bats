@@ -48,7 +48,7 @@ bats_require_minimum_version 1.5.0
 
 @test "a directory that is not NIH's" {
 	mkdir bad
-	refuses 65 "no Data_Entry_2017*.csv: not NIH's layout" chexnet prepare nih bad out
+	refuses 65 "no Data_Entry_2017*.csv: not NIH's layout, and another data set (CheXpert, MIMIC-CXR) goes through TFRecords: chexnet prepare --help" chexnet prepare nih bad out
 	refuses 65 "no manifest.json: not a prepared data set" chexnet synth --check bad
 }
 
@@ -217,6 +217,35 @@ bats_require_minimum_version 1.5.0
 	[[ ${lines[-1]} == "  2 problems" ]]
 	rm bad/images/0000000*.png
 	refuses 65 ", …" chexnet prepare nih bad out
+}
+
+@test "the images are still in NIH's archives" {
+	spoil
+	mv bad/images elsewhere
+	local left="unpack the 2 archives there first (tar -xzf images_001.tar.gz -C bad …)"
+	touch bad/images_001.tar.gz bad/images_012.tar.gz
+	refuses 65 "bad: no images/ or images_001/ …: not NIH's layout; $left" chexnet prepare nih bad out
+	mv elsewhere bad/images
+	chexnet prepare nih bad out --size 32 >/dev/null
+	rm -r out
+	rm "bad/images/$(ls bad/images | head -n 1)"
+	refuses 65 ": they go there, or out of the table and the lists; $left" chexnet prepare nih bad out
+	mv bad/images_0* bad/images
+	refuses 65 "; $left" chexnet prepare nih bad out
+}
+
+@test "a label table as spreadsheets write it" {
+	spoil
+	local table
+	table=$(compgen -G "bad/Data_Entry_2017*.csv")
+	{ printf '\xef\xbb\xbf' && sed 's/$/\r/' tree/Data_Entry_2017*.csv; } >"$table"
+	chexnet prepare nih bad out --size 32 >/dev/null
+	for file in good/*-of-*; do cmp "$file" "out/${file#*/}"; done
+	rm -r out
+	sed 's/,/;/g' tree/Data_Entry_2017*.csv >"$table"
+	refuses 65 "): what sets columns apart is to be a comma" chexnet prepare nih bad out
+	iconv -t UTF-16 tree/Data_Entry_2017*.csv >"$table"
+	refuses 65 "$table: text in UTF-16, as a spreadsheet's \"Unicode text\" is: save it as CSV in UTF-8" chexnet prepare nih bad out
 }
 
 @test "a truncated PNG" {

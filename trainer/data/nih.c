@@ -75,7 +75,8 @@ static int read_columns(struct csv *c, struct columns *columns, struct error *e)
 	}
 	for (int w = 0; w < NEEDED; w++)
 		if (columns->narrow[w] < 0)
-			return fail(e, EXIT_DATA, "%s: no column \"%s\" (there are: %s)", c->path, wanted[w], list);
+			return fail(e, EXIT_DATA, "%s: no column \"%s\" (there are: %s)%s", c->path, wanted[w], list,
+				    n == 1 && strpbrk(list, ";\t") ? ": what sets columns apart is to be a comma" : "");
 	return 0;
 }
 
@@ -341,7 +342,7 @@ static int find_table(const char *directory, char path[FILE_PATH], struct error 
 	if (path_glob(&g, directory, "Data_Entry_2017*.csv", e))
 		return -e->code;
 	if (g.gl_pathc == 0)
-		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout", directory);
+		rc = fail(e, EXIT_DATA, "%s: no Data_Entry_2017*.csv: not NIH's layout, and another data set (CheXpert, MIMIC-CXR) goes through TFRecords: chexnet prepare --help", directory);
 	else
 		rc = choose_table(&g, path, e);
 	globfree(&g);
@@ -402,23 +403,43 @@ static int add_folders(struct nih *n, const char *pattern, struct error *e)
 	return rc;
 }
 
+/* NIH publishes the images in twelve archives: what is to be done where they were left as they are, or "". */
+static const char *unpack_advice(const struct nih *n, char text[FILE_PATH + 128])
+{
+	static const char *const patterns[] = { "images*.tar.gz", "images/*.tar.gz" };
+	struct error none = { 0 };
+	size_t archives = 0;
+
+	for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+		glob_t g;
+		if (path_glob(&g, n->directory, patterns[i], &none) == 0) {
+			archives += g.gl_pathc;
+			globfree(&g);
+		}
+	}
+	snprintf(text, FILE_PATH + 128, archives ? "; unpack the %zu archive%s there first (tar -xzf images_001.tar.gz -C %s …)" : "", archives, archives == 1 ? "" : "s",
+		 n->directory);
+	return text;
+}
+
 int nih_check_files(const struct nih *n, struct error *e)
 {
 	struct sample_names missing = { .count = 0 };
+	char advice[FILE_PATH + 128];
 
 	for (size_t i = 0; i < n->count; i++)
 		if (n->images[i].folder < 0)
 			sample_names_add(&missing, n->images[i].sample.id);
 	if (missing.count)
-		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s: they go there, or out of the table and the lists", n->table,
-			    missing.count, n->count, missing.text);
+		return fail(e, EXIT_DATA, "%s: %zu of %zu images have a row but no file in images/ or images_*/: %s: they go there, or out of the table and the lists%s", n->table,
+			    missing.count, n->count, missing.text, unpack_advice(n, advice));
 	return 0;
 }
 
 int nih_open(struct nih *n, const char *directory, struct error *e)
 {
 	static const char *const patterns[] = { "images", "images_[0-9]*", "images_[0-9]*/images" };
-	char table[FILE_PATH], train_val[FILE_PATH], test[FILE_PATH];
+	char table[FILE_PATH], train_val[FILE_PATH], test[FILE_PATH], advice[FILE_PATH + 128];
 
 	*n = (struct nih){ 0 };
 	if (find_table(directory, table, e) || path_join(train_val, e, "%s/train_val_list.txt", directory) ||
@@ -431,7 +452,7 @@ int nih_open(struct nih *n, const char *directory, struct error *e)
 	for (size_t i = 0; !rc && i < sizeof patterns / sizeof patterns[0]; i++)
 		rc = add_folders(n, patterns[i], e);
 	if (!rc && n->n_folders == 0)
-		rc = fail(e, EXIT_DATA, "%s: no images/ or images_001/ …: not NIH's layout", directory);
+		rc = fail(e, EXIT_DATA, "%s: no images/ or images_001/ …: not NIH's layout%s", directory, unpack_advice(n, advice));
 	for (int i = 0; !rc && i < n->n_folders; i++)
 		rc = scan_folder(n, i, e);
 	if (rc)

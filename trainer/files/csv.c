@@ -14,6 +14,10 @@ int csv_open(struct csv *c, const char *path, struct error *e)
 	c->next_line = 1;
 	if (path_join(c->path, e, "%s", path) || file_read(&c->text, &c->size, path, e))
 		return -e->code;
+	if (c->size >= 2 && (memcmp(c->text, "\xff\xfe", 2) == 0 || memcmp(c->text, "\xfe\xff", 2) == 0)) {
+		csv_close(c);
+		return fail(e, EXIT_DATA, "%s: text in UTF-16, as a spreadsheet's \"Unicode text\" is: save it as CSV in UTF-8", path);
+	}
 	if (memchr(c->text, '\0', c->size)) {
 		csv_close(c);
 		return fail(e, EXIT_DATA, "%s: holds binary data, not text", path);
