@@ -414,6 +414,21 @@ static void squares_are_written_where_they_are_wanted_and_nowhere_else(void **st
 	}
 }
 
+static void what_is_wider_or_higher_than_its_record_says_is_refused(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		uint8_t pixels[32 * 16] = { 0 }, out[32 * 32];
+		struct error e = { 0 };
+		size_t size;
+		uint8_t *file = encode_png(pixels, i ? 32 : 16, i ? 16 : 32, 1, &size);
+
+		assert_int_equal(decode_square(decoder, file, size, out, 16, &e), -EXIT_DATA);
+		assert_string_equal(e.text, i ? "image of 32 x 16 pixels where the record says 16" : "image of 16 x 32 pixels where the record says 16");
+		free(file);
+	}
+}
+
 static void mutated_files_never_crash_the_decoders(void **state)
 {
 	(void)state;
@@ -503,6 +518,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_image_is_called_by_its_name),
 		cmocka_unit_test(turned_pngs_are_refused),
 		cmocka_unit_test(squares_are_written_where_they_are_wanted_and_nowhere_else),
+		cmocka_unit_test(what_is_wider_or_higher_than_its_record_says_is_refused),
 		cmocka_unit_test(mutated_files_never_crash_the_decoders),
 		cmocka_unit_test(real_images_decode_to_the_same_pixels_as_libspng),
 	};

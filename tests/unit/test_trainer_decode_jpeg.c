@@ -404,6 +404,24 @@ static void a_jpeg_of_more_scans_than_any_encoder_makes_is_refused(void **state)
 		}
 }
 
+/* The second could be another size than the pixels are then taken for. */
+static void a_jpeg_of_two_frames_is_refused(void **state)
+{
+	(void)state;
+	uint8_t pixels[16 * 16] = { 0 };
+	size_t size;
+	uint8_t *file = encode_jpeg(pixels, 16, 16, 95, &size), *frame = memmem(file, size, "\xFF\xC0\0\x0B", 4), *twice = malloc(size + 13);
+
+	assert_non_null(frame);
+	size_t before = (size_t)(frame - file) + 13;
+	memcpy(twice, file, before);
+	memcpy(twice + before, frame, 13);
+	memcpy(twice + before + 13, file + before, size - before);
+	expect_refusal(twice, size + 13, "JPEG: ");
+	free(twice);
+	free(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -417,6 +435,7 @@ int main(void)
 		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),
 		cmocka_unit_test(a_gray_jpeg_with_a_code_of_all_ones_is_refused),
 		cmocka_unit_test(a_jpeg_of_more_scans_than_any_encoder_makes_is_refused),
+		cmocka_unit_test(a_jpeg_of_two_frames_is_refused),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -34,6 +34,18 @@ int __wrap_fsync(int fd)
 	return fsync_fails_with ? -1 : 0;
 }
 
+int __real_close(int fd);
+int __wrap_close(int fd);
+
+static int close_fails_with; /* errno; 0: it does not */
+
+int __wrap_close(int fd)
+{
+	__real_close(fd);
+	errno = close_fails_with;
+	return close_fails_with ? -1 : 0;
+}
+
 /* Runs `child` with its standard error in a file; what it wrote, and how it ended. */
 static void run_child(void (*child)(const char *path), const char *path, char words[512], int *status)
 {
@@ -222,6 +234,33 @@ static void a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused(v
 	assert_non_null(strstr(e.text, ": cannot be brought to disk: Input/output error"));
 }
 
+/* A file server may say at the end alone that there was no room. */
+static void what_does_not_reach_the_disk_takes_no_name(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		const char *path = scratch_path("model");
+		struct error e = { 0 };
+		char *text;
+		size_t size;
+		glob_t left;
+
+		scratch_write(path, "old", 3);
+		fsync_fails_with = i == 0 ? EIO : 0;
+		close_fails_with = i == 1 ? EDQUOT : 0;
+		assert_int_equal(file_write(path, "new", 3, &e), i < 2 ? -EXIT_INTERNAL : 0);
+		fsync_fails_with = close_fails_with = 0;
+		assert_true(i == 2 || strstr(e.text, i ? ": closing failed: Disk quota exceeded" : ": cannot be brought to disk: Input/output error"));
+		e = (struct error){ 0 };
+		assert_int_equal(file_read(&text, &size, path, &e), 0);
+		assert_string_equal(text, i < 2 ? "old" : "new");
+		free(text);
+		assert_int_equal(path_glob(&left, scratch, "model*", &e), 0);
+		assert_int_equal(left.gl_pathc, 1);
+		globfree(&left);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +269,7 @@ int main(void)
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
+		cmocka_unit_test(what_does_not_reach_the_disk_takes_no_name),
 	};
 
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -37,11 +37,14 @@ int __real_open(const char *path, int flags, mode_t mode);
 int __wrap_open(const char *path, int flags, mode_t mode);
 
 static int ends_while_made; /* a signal that comes while a new file is made; 0: none does */
+static mode_t made_with;    /* the rights that the last new file began with */
 
 int __wrap_open(const char *path, int flags, mode_t mode)
 {
 	int fd = __real_open(path, flags, mode);
 
+	if (flags & O_EXCL)
+		made_with = mode;
 	if (ends_while_made && flags & O_EXCL)
 		raise(ends_while_made);
 	return fd;
@@ -307,6 +310,7 @@ static void a_file_that_is_replaced_keeps_its_owner_and_its_rights(void **state)
 		assert_int_equal(chown(path, owner, group), 0);
 		assert_int_equal(chmod(path, modes[i % 4]), 0);
 		assert_int_equal(file_write(path, "y", 1, &e), 0);
+		assert_int_equal(made_with, 0600); /* also before it has them, to whoever opens it then */
 		assert_int_equal(stat(path, &st), 0);
 		assert_int_equal(st.st_mode & 07777, modes[i % 4]);
 		assert_int_equal(st.st_uid, owner);

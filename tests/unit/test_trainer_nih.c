@@ -106,8 +106,29 @@ static void marks_line_ends_and_quotes(void **state)
 	expect_one_row("\xef\xbb\xbfImage Index,Finding Labels,Patient ID\r\n00000001_000.png,Cardiomegaly|PT,1\r\n");
 	expect_one_row("Image Index,Finding Labels,Patient ID\n\n00000001_000.png,Cardiomegaly|PT,1");
 	expect_one_row("Image Index,Note,Finding Labels,Patient ID\n00000001_000.png,\"a \"\"quoted\"\", comma\nand line\",Cardiomegaly|PT,1\n");
+	expect_refusal("Image Index,Note,Finding Labels,Patient ID\n00000001_000.png,\"of\ntwo lines\",Mass,1\n00000002_000.png,,Mas,2\n", ":4: unknown finding \"Mas\"");
 	expect_refusal("Image Index,Finding Labels,Patient ID\n00000001_000.png,\"Mass,1\n", ":2: a quote that is never closed");
 	expect_refusal("Image Index,Finding Labels,Patient ID\n00000001_000.png,\"Mass\"x,1\n", ":2: text behind a closing quote");
+}
+
+static void what_is_no_text_is_refused(void **state)
+{
+	(void)state;
+	static const char cut[] = HEADER_2020 ROW "\n\0\0\0\0", little[] = "\xff\xfeI\0m\0", big[] = "\xfe\xff\0I\0m";
+	const struct {
+		const char *text, *says;
+		size_t size;
+	} cases[] = { { cut, "holds binary data, not text", sizeof cut }, { little, "text in UTF-16", sizeof little }, { big, "text in UTF-16", sizeof big } };
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *path = scratch_path("Data_Entry_2017_v2020.csv");
+		struct error e = { 0 };
+		struct nih n;
+
+		scratch_write(path, cases[i].text, cases[i].size);
+		assert_int_equal(nih_open_tables(&n, path, NULL, NULL, &e), -EXIT_DATA);
+		assert_non_null(strstr(e.text, cases[i].says));
+	}
 }
 
 static void labels_are_exact(void **state)
@@ -345,6 +366,7 @@ int main(void)
 		cmocka_unit_test(columns_are_found_by_name),
 		cmocka_unit_test(age_sex_and_follow_up_are_read_as_both_tables_write_them),
 		cmocka_unit_test(marks_line_ends_and_quotes),
+		cmocka_unit_test(what_is_no_text_is_refused),
 		cmocka_unit_test(labels_are_exact),
 		cmocka_unit_test(names_and_patients_are_checked_against_each_other),
 		cmocka_unit_test(findings_by_every_spelling),

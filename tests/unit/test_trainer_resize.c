@@ -34,6 +34,8 @@ static void resizing_averages_areas(void **state)
 			double mean = area_mean(in, width, height, i % size, i / size, size);
 			if (fabs(out[i] - mean) > 0.5 + 1e-6)
 				fail_msg("%d x %d to %d: pixel %d is %d, not %.3f", width, height, size, i, out[i], mean);
+			if (round % 4 == 0) /* a half, which is exact there, goes up */
+				assert_int_equal(out[i], (int)(mean + 0.5));
 		}
 	}
 }
@@ -51,11 +53,40 @@ static void resizing_keeps_what_is_the_right_size(void **state)
 	assert_int_equal(half[0], (0 + 1 + 16 + 17 + 2) / 4);
 }
 
+/* Sides without a common factor: the sum over an output pixel is of 17 million parts of up to 255. */
+static void the_largest_sums_do_not_overflow(void **state)
+{
+	(void)state;
+	enum { WIDTH = 4099, HEIGHT = 4111 };
+	uint8_t *in = malloc(WIDTH * HEIGHT), out[9];
+	struct error e = { 0 };
+
+	assert_non_null(in);
+	memset(in, 255, WIDTH * HEIGHT);
+	assert_int_equal(resize_area(in, WIDTH, HEIGHT, out, 3, &e), 0);
+	for (int i = 0; i < 9; i++)
+		assert_int_equal(out[i], 255);
+	free(in);
+}
+
+static void shapes_at_their_bounds(void **state)
+{
+	(void)state;
+	assert_int_equal(image_shape(512, 256, 256), SHAPE_FINE);
+	assert_int_equal(image_shape(256, 512, 256), SHAPE_FINE);
+	assert_int_equal(image_shape(513, 256, 256), SHAPE_STRETCHED);
+	assert_int_equal(image_shape(256, 513, 256), SHAPE_STRETCHED);
+	assert_int_equal(image_shape(400, 255, 256), SHAPE_ENLARGED);
+	assert_int_equal(image_shape(255, 400, 256), SHAPE_ENLARGED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resizing_averages_areas),
 		cmocka_unit_test(resizing_keeps_what_is_the_right_size),
+		cmocka_unit_test(the_largest_sums_do_not_overflow),
+		cmocka_unit_test(shapes_at_their_bounds),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,17 @@ int __wrap_rename(const char *from, const char *to)
 	return __real_rename(from, to);
 }
 
+int __wrap_fsync(int fd);
+
+static int syncs_left; /* until one of them fails; 0: none does */
+
+int __wrap_fsync(int fd)
+{
+	(void)fd;
+	errno = EIO;
+	return syncs_left && --syncs_left == 0 ? -1 : 0;
+}
+
 static const char *const own[] = { "mark", "text", "images/", "images/+([0-9])", NULL };
 static const struct staging_kind kind = { "mark", "made_by", "test ", own };
 static const char marked[] = "{\"made_by\":\"test 1\"}";
@@ -417,6 +428,24 @@ static void what_is_read_is_not_replaced(void **state)
 	holds(path, "first");
 }
 
+/* Its own directory before it has its name, and the one around it afterwards: the name itself might not be there after a power cut. */
+static void what_does_not_reach_the_disk_is_no_success(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("unsynced");
+
+	for (int i = 1; i <= 2; i++) {
+		struct error e = { 0 };
+
+		syncs_left = i;
+		assert_int_equal(publish(path, "first", 0, &e), -EXIT_INTERNAL);
+		assert_int_equal(syncs_left, 0);
+		assert_non_null(strstr(e.text, ": cannot be brought to disk: Input/output error"));
+		assert_int_equal(access(path, F_OK), i == 1 ? -1 : 0);
+	}
+	directory_remove(path);
+}
+
 /* "set/.", "link" and "link/" stand for a directory: that is replaced where it lies, and the link stays one to it. */
 static void what_a_name_stands_for_is_replaced(void **state)
 {
@@ -647,6 +676,7 @@ int main(void)
 		cmocka_unit_test_teardown(what_came_in_meanwhile_is_set_aside, as_it_was),
 		cmocka_unit_test_teardown(what_cannot_be_removed_is_named, as_it_was),
 		cmocka_unit_test(what_is_read_is_not_replaced),
+		cmocka_unit_test(what_does_not_reach_the_disk_is_no_success),
 		cmocka_unit_test(what_a_name_stands_for_is_replaced),
 		cmocka_unit_test(anothers_lock_file_keeps_nobody_out_unless_it_is_held),
 		cmocka_unit_test(a_lock_that_is_a_link_is_not_written_through),
