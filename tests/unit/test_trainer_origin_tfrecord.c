@@ -159,10 +159,11 @@ static void a_patient_with_the_number_0_leaks_too(void **state)
 	struct error e = { 0 };
 	char directory[FILE_PATH];
 	make_directory(directory, "zero");
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 4; i++)
 		snprintf(cases[i].sample.id, sizeof cases[i].sample.id, "%08d_%03d.png", i == 1 ? 7 : 0, i);
 	write_records(directory, "train-00000-of-00001", own, 0, 2, cases, 1);
 	write_records(directory, "val-00000-of-00001", own, 2, 1, cases, 1);
+	write_records(directory, "test-00000-of-00001", own, 3, 1, cases, 1); /* and is one patient in all three */
 	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
 	if (prepare(&conf, &o, &r, &e))
 		fail_msg("%s", e.text);
@@ -216,28 +217,70 @@ static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not
 	free(cases);
 }
 
-/* Of three images with a finding and one without it two are known, one of each: prepare's share is a half. */
+/* Of three images with a finding and one without it two are known, one of each: prepare's share is a half. The same is read from what it wrote. */
 static void a_label_that_is_not_known_is_in_no_share(void **state)
 {
 	(void)state;
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct prepare_report r;
-	struct prepare_conf conf = prepare_to(scratch_path("share-prepared"));
+	struct dataset *d;
+	struct prepare_conf conf = prepare_to(NULL);
 	struct error e = { 0 };
-	char directory[FILE_PATH];
+	char directory[FILE_PATH], out[FILE_PATH];
 	make_directory(directory, "share");
 	for (int i = 0; i < 4; i++)
 		cases[i].sample.labels = i < 3 ? 1u << 4 : 0;
 	write_records(directory, "train-00000-of-00001", own, 0, 4, cases, 1);
 	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
 	o.samples[0].known = o.samples[1].known = ~(1u << 4) & ((1u << FINDINGS) - 1);
-	if (prepare(&conf, &o, &r, &e))
-		fail_msg("%s", e.text);
+	for (enum encoding encoding = ENCODING_PNG; encoding <= ENCODING_PACKED; encoding++) {
+		snprintf(out, sizeof out, "%s", scratch_path("share-%d", (int)encoding));
+		conf.out = out;
+		conf.encoding = encoding;
+		if (prepare(&conf, &o, &r, &e) || dataset_open(&d, out, "train", &e))
+			fail_msg("%s", e.text);
+		assert_int_equal(r.known[SPLIT_TRAIN][4], 2);
+		assert_int_equal(r.positives[SPLIT_TRAIN][4], 1);
+		assert_int_equal(r.known[SPLIT_TRAIN][5], 4);
+		assert_int_equal(dataset_count(d), 4);
+		struct manifest m;
+		assert_int_equal(manifest_read(&m, out, &e), 0);
+		assert_true(m.seed == conf.seed && m.source_hash == o.hash && m.size == conf.size && m.encoding == encoding);
+		for (size_t i = 0; i < 4; i++)
+			for (size_t k = 0; k < 4; k++)
+				if (strcmp(dataset_samples(d)[i].id, o.samples[k].id) == 0) {
+					assert_int_equal(dataset_samples(d)[i].known, o.samples[k].known);
+					assert_int_equal(dataset_samples(d)[i].labels & o.samples[k].known, o.samples[k].labels & o.samples[k].known);
+				}
+		dataset_close(d);
+	}
 	origin_close(&o);
-	assert_int_equal(r.known[SPLIT_TRAIN][4], 2);
-	assert_int_equal(r.positives[SPLIT_TRAIN][4], 1);
-	assert_int_equal(r.known[SPLIT_TRAIN][5], 4);
+	free(cases);
+}
+
+static void a_preparation_that_is_stopped_leaves_nothing(void **state)
+{
+	(void)state;
+	struct synth_case *cases = synth_plan(&synth);
+	struct origin o;
+	struct prepare_report r;
+	struct prepare_conf conf = prepare_to(scratch_path("stopped-prepared"));
+	struct error e = { 0 };
+	const volatile sig_atomic_t stop = 1;
+	char directory[FILE_PATH];
+	glob_t left;
+
+	make_directory(directory, "stopped");
+	write_records(directory, "train-00000-of-00001", own, 0, 4, cases, 1);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), 0);
+	conf.stop = &stop;
+	assert_int_equal(prepare(&conf, &o, &r, &e), -EXIT_INTERNAL);
+	assert_string_equal(e.text, "interrupted; nothing is left behind");
+	origin_close(&o);
+	e = (struct error){ 0 };
+	assert_int_equal(path_glob(&left, scratch, "stopped-prepared*", &e), 0);
+	assert_int_equal(left.gl_pathc, 0);
 	free(cases);
 }
 
@@ -552,6 +595,7 @@ int main(void)
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
 		cmocka_unit_test(a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not_contradict_it),
 		cmocka_unit_test(a_label_that_is_not_known_is_in_no_share),
+		cmocka_unit_test(a_preparation_that_is_stopped_leaves_nothing),
 		cmocka_unit_test(the_reference_trainers_records_are_read_and_their_label_order_found),
 		cmocka_unit_test(an_order_is_inferred_only_where_each_label_is_one_findings),
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
