@@ -134,8 +134,8 @@ template <class T, class S> void check_forward_shape(const shape &s, unsigned bl
 				give_up("y[%zu][%zu] belongs to a layer and was written", m, n);
 }
 
-/* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. times: as above. */
-template <class T, class S> void check_backward_shape(const shape &s, int splits, int parts, long times = 1)
+/* parts: of the sums behind the convolution, which the kernel merges; 0: they are merged. times: as above. beside: blocks behind the kernel's own merge a weight's gradient of as many parts. */
+template <class T, class S> void check_backward_shape(const shape &s, int splits, int parts, long times = 1, bool beside = false)
 {
 	layer<T> l(s);
 	const long pixels = s.pixels * times;
@@ -151,14 +151,13 @@ template <class T, class S> void check_backward_shape(const shape &s, int splits
 	const unmerged_layer left(8, 8, 5, parts);
 	if (parts) {
 		p.merge = unmerged.arguments();
-		p.beside = layer_sums_of(left.of_weight(), {}, {});
 		unmerged.coefficients(&l.a, &l.b, &l.c);
 	}
-	check_device((conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
-	if (parts) {
+	check_device((beside ? conv1x1_backward_launch<T, S>(conv1x1_merging<T>{ p, layer_sums_of(left.of_weight(), {}, {}) }, nullptr) : conv1x1_backward_launch<T, S>(p, nullptr)), "conv1x1_backward");
+	if (parts)
 		unmerged.expect();
+	if (beside)
 		left.expect_weight();
-	}
 	check_device(reduce_partials_launch({ partial_sums, totals, 2 * in, 2 * in, splits, 1, 0 }, nullptr), "reduce_partials");
 	check_device(reduce_partials_launch({ partial_weight, dweight, out * in, out * in, splits, 1, 0 }, nullptr), "reduce_partials");
 
@@ -232,8 +231,10 @@ template <class T, class S> void check_backward(const kernel_case &)
 	for (const shape &s : small_shapes) {
 		check_backward_shape<T, S>(s, 1, 0);
 		check_backward_shape<T, S>(s, 3, 0);
-		check_backward_shape<T, S>(s, 2, 5);
-		check_backward_shape<T, S>(s, 3, 201);
+		for (bool beside : { false, true }) {
+			check_backward_shape<T, S>(s, 2, 5, 1, beside);
+			check_backward_shape<T, S>(s, 3, 201, 1, beside);
+		}
 	}
 #ifdef __CUDACC__
 	for (const shape &s : real_shapes)

@@ -220,32 +220,27 @@ template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &
 		}
 }
 
-/* check(layer, run's arguments made what the kernel gets): where a, b and c are there, and where the kernel makes them, and merges beside itself what a 1×1 has left. */
-template <class T, class F> void with_merges(const shape &s, int most, long times, bool merges, F check)
+/* check(layer, run's arguments made what the kernel gets): where a, b and c are there, and, if it can, where the kernel makes them and merges beside itself what a 1×1 has left. */
+template <class T, bool merges, class F> void with_merges(const shape &s, int most, long times, F check)
 {
-	for (int parts : { 0, most == 1 ? 201 : 5 }) {
-		if (parts && (times > 1 || !merges))
-			continue;
-		layer<T> l(s);
-		const unmerged_layer left(40 + s.c_out, s.c_out, 5, parts);
-		if (parts)
-			left.coefficients(&l.a, &l.b, &l.c);
+	layer<T> l(s);
+	check(l, [](const conv3x3_backward<T> &p) { return p; });
+	if constexpr (merges) {
+		if (times > 1)
+			return;
+		const unmerged_layer left(40 + s.c_out, s.c_out, 5, most == 1 ? 201 : 5);
+		left.coefficients(&l.a, &l.b, &l.c);
 		check(l, [&](conv3x3_backward<T> p) {
-			if (parts) {
-				p.a = p.b = p.c = nullptr;
-				p.due = left.bn();
-				p.beside = layer_sums_of(left.of_weight(), {}, p.due);
-			}
-			return p;
+			p.a = p.b = p.c = nullptr;
+			return conv3x3_merging<T>{ p, left.bn(), layer_sums_of(left.of_weight(), {}, left.bn()) };
 		});
-		if (parts)
-			left.expect();
+		left.expect();
 	}
 }
 
 template <class T, class S> void check_data_shape(const shape &s, int most, long times)
 {
-	with_merges<T>(s, most, times, !S::WGMMA, [&](const layer<T> &l, auto given) {
+	with_merges<T, !S::WGMMA>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
 		const backward_run<T> run(l, blocks, times);
 		check_device((conv3x3_data_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_data");
@@ -255,7 +250,7 @@ template <class T, class S> void check_data_shape(const shape &s, int most, long
 
 template <class T, class S> void check_weight_shape(const shape &s, int most, long times)
 {
-	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
 		const backward_run<T> run(l, blocks, times);
 		check_device((conv3x3_weight_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_weight");
@@ -265,7 +260,7 @@ template <class T, class S> void check_weight_shape(const shape &s, int most, lo
 
 template <class T, class data, class weight> void check_both_shape(const shape &s, int most, long times)
 {
-	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
 		const long pixels = s.repeated(times).pixels();
 		const int blocks = line_blocks(pixels, data::ROWS, most), parts = line_blocks(pixels, weight::ROWS, most);
 		const backward_run<T> run(l, blocks > parts ? blocks : parts, times);
@@ -277,7 +272,7 @@ template <class T, class data, class weight> void check_both_shape(const shape &
 
 template <class T, class S> void check_joined_shape(const shape &s, int most, long times)
 {
-	with_merges<T>(s, most, times, true, [&](const layer<T> &l, auto given) {
+	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int parts = conv3x3_joined_parts(s.repeated(times).pixels(), s.side, s.c_in, most * S::halves(s.c_in));
 		const backward_run<T> run(l, parts, times);
 		check_device((conv3x3_joined_launch<T, S>(given(run.arguments()), parts, nullptr)), "conv3x3_joined");

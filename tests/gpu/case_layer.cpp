@@ -33,24 +33,17 @@ public:
 		float *const a = coefficients, *const b = a + BOTTLENECK, *const c = b + BOTTLENECK;
 		const bn_backward_sums left = { tile_sums, inner, inner + BOTTLENECK, inner + 2 * BOTTLENECK, slab + 2 * in, slab + 2 * in + BOTTLENECK, nullptr, nullptr, a, b, c, nullptr, share, 1, 0, 0, data_blocks, BOTTLENECK, 0, 0 };
 		bn_backward_sums of_map = { sums, shared, shared + in, shared + 2 * in, slab, slab + in, map_sums, map_sums + in, a, b, c, nullptr, share, 1, 0, 0, splits, s.c_in, s.c_in - GROWTH, GROWTH };
-		const conv1x1_backward<T> p1 = { dz, y, a, b, c, x, g, weight_1x1, shared + 3 * in, shared + 4 * in, shared, shared + in, shared + 2 * in, sums, partial + behind, pixels, s.pitch, s.c_in, BOTTLENECK, splits, left,
-			                         beside ? layer_sums_of(of_3x3, {}, {}) : layer_sums{} };
-		int code = conv1x1_backward_launch<T, typename tiles::backward_1x1>(p1, stream);
-		conv3x3_backward<T> p3 = { g + (in - GROWTH), x + (in - GROWTH), a, b, c, next_y, weight_3x3, inner + 3 * BOTTLENECK, inner + 4 * BOTTLENECK, inner + BOTTLENECK, inner + 2 * BOTTLENECK, next_dz, next_tile_sums, partial,
+		const conv1x1_backward<T> p1 = { dz, y, a, b, c, x, g, weight_1x1, shared + 3 * in, shared + 4 * in, shared, shared + in, shared + 2 * in, sums, partial + behind, pixels, s.pitch, s.c_in, BOTTLENECK, splits, left };
+		const conv3x3_backward<T> p3 = { g + (in - GROWTH), x + (in - GROWTH), a, b, c, next_y, weight_3x3, inner + 3 * BOTTLENECK, inner + 4 * BOTTLENECK, inner + BOTTLENECK, inner + 2 * BOTTLENECK, next_dz, next_tile_sums, partial,
 			                   pixels, s.side, s.pitch, BOTTLENECK, GROWTH };
 		if (beside) {
 			of_map.a = of_map.b = of_map.c = nullptr;
-			p3.due = of_map;
-			p3.beside = layer_sums_of(of_1x1, {}, of_map);
-		} else {
-			code = code ? code : layer_sums_launch(layer_sums_of(of_1x1, of_3x3, of_map), stream);
+			const int code = enqueue_1x1(conv1x1_merging<T>{ p1, layer_sums_of(of_3x3, {}, {}) }, stream);
+			return code ? code : enqueue_3x3(conv3x3_merging<T>{ p3, of_map, layer_sums_of(of_1x1, {}, of_map) }, stream);
 		}
-		if (code)
-			return code;
-		if constexpr (joined_3x3<tiles>)
-			return conv3x3_joined_launch<T, typename tiles::weight_3x3>(p3, weight_parts, stream);
-		else
-			return conv3x3_both_launch<T, typename tiles::data_3x3, typename tiles::weight_3x3>(p3, (unsigned)data_blocks, (unsigned)weight_parts, stream);
+		int code = enqueue_1x1(p1, stream);
+		code = code ? code : layer_sums_launch(layer_sums_of(of_1x1, of_3x3, of_map), stream);
+		return code ? code : enqueue_3x3(p3, stream);
 	}
 	/* All that both kernels and the merges between them made, but s1 and s2, of which those of the last channels are nobody's any more. */
 	std::vector<unsigned char> results() const
@@ -70,6 +63,17 @@ public:
 	}
 
 private:
+	template <class P> int enqueue_1x1(const P &p, device_stream stream) const
+	{
+		return conv1x1_backward_launch<T, typename tiles::backward_1x1>(p, stream);
+	}
+	template <class P> int enqueue_3x3(const P &p, device_stream stream) const
+	{
+		if constexpr (joined_3x3<tiles>)
+			return conv3x3_joined_launch<T, typename tiles::weight_3x3>(p, weight_parts, stream);
+		else
+			return conv3x3_both_launch<T, typename tiles::data_3x3, typename tiles::weight_3x3>(p, (unsigned)data_blocks, (unsigned)weight_parts, stream);
+	}
 	size_t count() const
 	{
 		return (size_t)pixels;

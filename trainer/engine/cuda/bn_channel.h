@@ -90,7 +90,7 @@ struct bn_backward_sums {
 	const float *gamma, *mean, *rstd;
 	float *grad_gamma, *grad_beta;      /* in the slab */
 	float *s1, *s2;                     /* NULL: private */
-	float *a, *b, *c;                   /* [channels]; shared: [due], or NULL: others make them, of s1 and s2 as they are, which are not changed where due */
+	float *a, *b, *c;                   /* [channels]; shared: [due]; NULL: due_in_place() makes them (due_elsewhere) */
 	const float *unscale;               /* 1 / loss scale; NULL: 1 */
 	double share;                       /* 1 / pixels */
 	float factor;                       /* of the slab's gradients: 1 / micro-batches */

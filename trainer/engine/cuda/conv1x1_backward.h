@@ -20,6 +20,7 @@
 #include "layer_merge.h"
 
 template <class T> struct conv1x1_backward {
+	enum { MERGES = 0 };
 	const T *dz, *y;             /* [pixels][c_out] */
 	const float *a, *b, *c;      /* [c_out] */
 	const T *x;                  /* [pixels][pitch] */
@@ -32,12 +33,12 @@ template <class T> struct conv1x1_backward {
 	int pitch, c_in, c_out;      /* multiples of 8; c_out <= 128 */
 	int splits;                  /* blocks that share a column tile */
 	bn_backward_sums merge = {}; /* parts: a, b and c are made of these first; 0: they are there */
-	layer_sums beside = {};      /* merged by blocks behind this kernel's own */
+};
 
-	HD unsigned blocks() const
-	{
-		return (unsigned)((c_in + 127) / 128 * splits);
-	}
+/* The same with what blocks behind the kernel's own merge. */
+template <class T> struct conv1x1_merging : conv1x1_backward<T> {
+	enum { MERGES = 1 };
+	layer_sums beside;
 };
 
 /* A block keeps one tile of 128 input channels and walks over pixel tiles of ROWS. DATA: gradient of x, of which a warp has WARP_ROWS
@@ -61,11 +62,11 @@ template <int rows, int stages, int warps, int data, int weight, int blocks_per_
 	}
 };
 
-template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const conv1x1_backward<T> p)
+template <class T, class S, class P> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_kernel(const P p)
 {
 	begin_early_kernel();
 #ifdef HAVE_SM80
-	if (merges_beside<S::THREADS>(p.beside, p.blocks()))
+	if (merges_beside<S::THREADS>(p))
 		return;
 	typedef tile<128> rows128;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
@@ -223,16 +224,17 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 #endif
 }
 
-template <class T, int... cut> int conv1x1_backward_run(conv1x1_backward_shape<cut...>, const conv1x1_backward<T> &p, device_stream stream)
+template <class T, class P, int... cut> int conv1x1_backward_run(conv1x1_backward_shape<cut...>, const P &p, device_stream stream)
 {
 	typedef conv1x1_backward_shape<cut...> S;
-	return launch(conv1x1_backward_kernel<T, S>, p.blocks() + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
+	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
+	return launch(conv1x1_backward_kernel<T, S, P>, column_tiles * (unsigned)p.splits + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 /* splits: from 1 to the number of pixel tiles. S: a shape of this file's or of conv1x1_backward_wgmma.h's. */
-template <class T, class S> int conv1x1_backward_launch(const conv1x1_backward<T> &p, device_stream stream)
+template <class T, class S, class P> int conv1x1_backward_launch(const P &p, device_stream stream)
 {
-	return conv1x1_backward_run(S(), p, stream);
+	return conv1x1_backward_run<T>(S(), p, stream);
 }
 
 #endif

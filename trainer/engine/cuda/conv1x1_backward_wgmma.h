@@ -27,11 +27,11 @@ template <int stages> struct conv1x1_backward_wgmma_shape {
 	}
 };
 
-template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const conv1x1_backward<T> p)
+template <class T, class S, class P> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1_backward_wgmma_kernel(const P p)
 {
 	begin_early_kernel();
 #ifdef HAVE_SM80
-	if (!HAVE_WARPGROUPS || merges_beside<S::THREADS>(p.beside, p.blocks()))
+	if (!HAVE_WARPGROUPS || merges_beside<S::THREADS>(p))
 		return;
 	typedef tile<PANEL> panel;
 	unsigned char *stage = shared_memory(), *weights = stage + S::STAGES * S::STAGE_BYTES;
@@ -191,10 +191,11 @@ template <class T, class S> KERNEL THREADS(S::THREADS, S::BLOCKS_PER_SM) conv1x1
 #endif
 }
 
-template <class T, int stages> int conv1x1_backward_run(conv1x1_backward_wgmma_shape<stages>, const conv1x1_backward<T> &p, device_stream stream)
+template <class T, class P, int stages> int conv1x1_backward_run(conv1x1_backward_wgmma_shape<stages>, const P &p, device_stream stream)
 {
 	typedef conv1x1_backward_wgmma_shape<stages> S;
-	return launch(conv1x1_backward_wgmma_kernel<T, S>, p.blocks() + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
+	unsigned column_tiles = (unsigned)(p.c_in + S::N - 1) / S::N;
+	return launch(conv1x1_backward_wgmma_kernel<T, S, P>, column_tiles * (unsigned)p.splits + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

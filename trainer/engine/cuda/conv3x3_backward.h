@@ -17,6 +17,7 @@
 #include "layer_merge.h"
 
 template <class T> struct conv3x3_backward {
+	enum { MERGES = 0 };
 	const T *g, *x;               /* [pixels][pitch], the first c_out channels of each */
 	const float *a, *b, *c;       /* [c_out] */
 	const T *y;                   /* [pixels][c_in] */
@@ -27,9 +28,13 @@ template <class T> struct conv3x3_backward {
 	float *partial_weight;        /* [parts][c_out][9][c_in] */
 	long pixels;                  /* images · side² */
 	int side, pitch, c_in, c_out; /* multiples of 8 but side; c_in <= 128, c_out <= 32 */
-	/* What the 1×1 before left. due.parts: a, b and c are made of these first, by each block; 0: they are there. beside: merged by blocks behind this kernel's own. */
-	bn_backward_sums due = {};
-	layer_sums beside = {};
+};
+
+/* The same where the 1×1 before has left what it summed in parts: each block makes a, b and c of `due` first, and blocks behind the kernel's own merge `beside`. */
+template <class T> struct conv3x3_merging : conv3x3_backward<T> {
+	enum { MERGES = 1 };
+	bn_backward_sums due;
+	layer_sums beside;
 };
 
 enum { DUE_BYTES = merge_bytes(TAP_GROWTH) };
@@ -44,10 +49,10 @@ template <int ROWS, int THREADS_> struct dy_line {
 	float *coefficients; /* [3][TAP_GROWTH]: a, b, c */
 
 	/* There after the wait for what is copied, and a barrier. */
-	template <class T> DEVICE dy_line(unsigned char *memory, const conv3x3_backward<T> &p)
+	template <class P> DEVICE dy_line(unsigned char *memory, const P &p)
 		: ring(memory), x(ring + RING_TILES * GROUP_BYTES), zeros(x + X_SLOTS * GROUP_BYTES), coefficients((float *)(zeros + ROW_BYTES))
 	{
-		if (!p.due.parts) {
+		if constexpr (!P::MERGES) {
 			load_floats<THREADS_>(coefficients, p.a, p.c_out, TAP_GROWTH);
 			load_floats<THREADS_>(coefficients + TAP_GROWTH, p.b, p.c_out, TAP_GROWTH);
 			load_floats<THREADS_>(coefficients + 2 * TAP_GROWTH, p.c, p.c_out, TAP_GROWTH);
@@ -56,9 +61,9 @@ template <int ROWS, int THREADS_> struct dy_line {
 			((uint32_t *)zeros)[threadIdx.x] = 0;
 	}
 	/* Those that are to be made, while what has been asked for is on its way; room: DUE_BYTES. */
-	template <class T> DEVICE void make(const conv3x3_backward<T> &p, void *room) const
+	template <class P> DEVICE void make(const P &p, void *room) const
 	{
-		if (p.due.parts)
+		if constexpr (P::MERGES)
 			due_in_place<THREADS_, TAP_GROWTH>(p.due, coefficients, coefficients + TAP_GROWTH, coefficients + 2 * TAP_GROWTH, room);
 	}
 	template <class T> DEVICE void prefetch(const pixel_line<ROWS> &l, const conv3x3_backward<T> &p, int j) const
@@ -114,7 +119,7 @@ template <int rows, int warp_rows, int warp_columns> struct conv3x3_data_shape {
 };
 
 /* The work of block `block` of `blocks`. */
-template <class T, class S> DEVICE void conv3x3_data(const conv3x3_backward<T> &p, unsigned block, unsigned blocks)
+template <class T, class S, class P> DEVICE void conv3x3_data(const P &p, unsigned block, unsigned blocks)
 {
 #ifdef HAVE_SM80
 	typedef tile<TAP_CHANNELS> tile128;
@@ -206,12 +211,11 @@ template <class T, class S> DEVICE void conv3x3_data(const conv3x3_backward<T> &
 #endif
 }
 
-template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const conv3x3_backward<T> p)
+template <class T, class S, class P> KERNEL THREADS(S::THREADS, 1) conv3x3_data_kernel(const P p)
 {
 	begin_early_kernel();
-	const unsigned blocks = gridDim.x - (unsigned)p.beside.blocks;
-	if (!merges_beside<S::THREADS>(p.beside, blocks))
-		conv3x3_data<T, S>(p, blockIdx.x, blocks);
+	if (!merges_beside<S::THREADS>(p))
+		conv3x3_data<T, S>(p, blockIdx.x, own_blocks(p));
 }
 
 /* ---- dW ------------------------------------------------------------------------------------------- */
@@ -233,7 +237,7 @@ template <int rows, int groups = 1> struct conv3x3_weight_shape {
 	}
 };
 
-template <class T, class S> DEVICE void conv3x3_weight(const conv3x3_backward<T> &p, unsigned block, unsigned blocks)
+template <class T, class S, class P> DEVICE void conv3x3_weight(const P &p, unsigned block, unsigned blocks)
 {
 	wait_for_writes();
 #ifdef HAVE_SM80
@@ -307,56 +311,54 @@ template <class T, class S> DEVICE void conv3x3_weight(const conv3x3_backward<T>
 #endif
 }
 
-template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const conv3x3_backward<T> p)
+template <class T, class S, class P> KERNEL THREADS(S::THREADS, 1) conv3x3_weight_kernel(const P p)
 {
 	begin_early_kernel();
-	const unsigned blocks = gridDim.x - (unsigned)p.beside.blocks;
-	if (!merges_beside<S::THREADS>(p.beside, blocks))
-		conv3x3_weight<T, S>(p, blockIdx.x, blocks);
+	if (!merges_beside<S::THREADS>(p))
+		conv3x3_weight<T, S>(p, blockIdx.x, own_blocks(p));
 }
 
 /* ---- both, side by side ---------------------------------------------------------------------------- */
 
 /* For maps of so few tiles that either leaves half of the multiprocessors without work. */
-template <class T> struct conv3x3_both {
-	conv3x3_backward<T> p;
+template <class P> struct conv3x3_both {
+	P p;
 	unsigned data_blocks; /* the first; the others have the weight, but for those beside */
 };
 
-template <class T, class data, class weight> KERNEL THREADS(data::THREADS, 1) conv3x3_both_kernel(const conv3x3_both<T> both)
+template <class T, class data, class weight, class P> KERNEL THREADS(data::THREADS, 1) conv3x3_both_kernel(const conv3x3_both<P> both)
 {
 	static_assert((int)data::THREADS == (int)weight::THREADS, "the same blocks");
 	begin_early_kernel();
-	const unsigned blocks = gridDim.x - (unsigned)both.p.beside.blocks;
 	if (blockIdx.x < both.data_blocks)
 		conv3x3_data<T, data>(both.p, blockIdx.x, both.data_blocks);
-	else if (!merges_beside<data::THREADS>(both.p.beside, blocks))
-		conv3x3_weight<T, weight>(both.p, blockIdx.x - both.data_blocks, blocks - both.data_blocks);
+	else if (!merges_beside<data::THREADS>(both.p))
+		conv3x3_weight<T, weight>(both.p, blockIdx.x - both.data_blocks, own_blocks(both.p) - both.data_blocks);
 }
 
 /* Blocks of each as in the launches of one. */
-template <class T, class data, class weight> int conv3x3_both_launch(const conv3x3_backward<T> &p, unsigned data_blocks, unsigned parts, device_stream stream)
+template <class T, class data, class weight, class P> int conv3x3_both_launch(const P &p, unsigned data_blocks, unsigned parts, device_stream stream)
 {
 	const size_t most = data::shared_bytes() > weight::shared_bytes() ? data::shared_bytes() : weight::shared_bytes();
-	return launch(conv3x3_both_kernel<T, data, weight>, data_blocks + parts * weight::GROUPS + (unsigned)p.beside.blocks, data::THREADS, most, stream, conv3x3_both<T>{ p, data_blocks });
+	return launch(conv3x3_both_kernel<T, data, weight, P>, data_blocks + parts * weight::GROUPS + blocks_beside(p), data::THREADS, most, stream, conv3x3_both<P>{ p, data_blocks });
 }
 
-template <class T, int... cut> int conv3x3_data_run(conv3x3_data_shape<cut...>, const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+template <class T, class P, int... cut> int conv3x3_data_run(conv3x3_data_shape<cut...>, const P &p, unsigned blocks, device_stream stream)
 {
 	typedef conv3x3_data_shape<cut...> S;
-	return launch(conv3x3_data_kernel<T, S>, blocks + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_data_kernel<T, S, P>, blocks + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 /* blocks: at most as many as tiles. S: a shape of this file's or of conv3x3_data_wgmma.h's. */
-template <class T, class S> int conv3x3_data_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+template <class T, class S, class P> int conv3x3_data_launch(const P &p, unsigned blocks, device_stream stream)
 {
-	return conv3x3_data_run(S(), p, blocks, stream);
+	return conv3x3_data_run<T>(S(), p, blocks, stream);
 }
 
 /* blocks: parts of the weight's gradient. */
-template <class T, class S> int conv3x3_weight_launch(const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+template <class T, class S, class P> int conv3x3_weight_launch(const P &p, unsigned blocks, device_stream stream)
 {
-	return launch(conv3x3_weight_kernel<T, S>, blocks * S::GROUPS + (unsigned)p.beside.blocks, S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_weight_kernel<T, S, P>, blocks * S::GROUPS + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

@@ -126,11 +126,10 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_data_wgmma_ker
 #endif
 }
 
-template <class T> int conv3x3_data_run(conv3x3_data_wgmma_shape, const conv3x3_backward<T> &p, unsigned blocks, device_stream stream)
+template <class T, class P> int conv3x3_data_run(conv3x3_data_wgmma_shape, const P &p, unsigned blocks, device_stream stream)
 {
 	typedef conv3x3_data_wgmma_shape S;
-	if (p.due.parts || p.beside.blocks)
-		return 1; /* there is no room for it, and no layer that has it */
+	static_assert(!P::MERGES, "there is no room for it, and no layer that has it");
 	return launch(conv3x3_data_wgmma_kernel<T, S>, blocks, S::THREADS, S::shared_bytes(), stream, p);
 }
 

@@ -45,12 +45,11 @@ DEVICE int pixel_of_line(int place, long pixels, int side)
 	return place >= 0 && column < whole - 1 && image_row < whole - 1 && pixel < pixels ? (int)pixel : -1;
 }
 
-template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_kernel(const conv3x3_backward<T> p)
+template <class T, class S, class P> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_kernel(const P p)
 {
 	begin_early_kernel();
 #ifdef HAVE_SM80
-	const unsigned blocks = gridDim.x - (unsigned)p.beside.blocks;
-	if (!HAVE_WARPGROUPS || merges_beside<S::THREADS>(p.beside, blocks))
+	if (!HAVE_WARPGROUPS || merges_beside<S::THREADS>(p))
 		return;
 	unsigned char *weights = shared_memory(), *y = weights + TAPS * S::PANEL_BYTES, *x = y + 2 * S::Y_BYTES, *planes = x + 2 * S::X_BYTES;
 	float *a = (float *)(planes + S::PLANES * S::PLANE_BYTES), *b = a + TAP_GROWTH, *c = b + TAP_GROWTH, *scale = c + TAP_GROWTH, *bias = scale + S::CHANNELS;
@@ -58,7 +57,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	uint32_t *valid = (uint32_t *)(pixel_at + S::PIXELS); /* [2][quarter][2]: of each 16 pixels a thread has two and, eight later, two; bits k and 16 + k of the k-th 16, and again 8 bits on */
 
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, group = one_for_warp(t / WARPGROUP), quarter = lane % 4;
-	const int halves = S::halves(p.c_in), column0 = (int)blockIdx.x % halves * S::CHANNELS, part = (int)blockIdx.x / halves, parts = (int)blocks / halves;
+	const int halves = S::halves(p.c_in), column0 = (int)blockIdx.x % halves * S::CHANNELS, part = (int)blockIdx.x / halves, parts = (int)own_blocks(p) / halves;
 
 	/* What comes first is asked for before any of it is waited for: a latency each, a dozen in a row, is long beside a launch of few tiles. Of the weights
 	 * a thread has eight channels of one output, all taps. */
@@ -68,7 +67,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	UNROLL for (int tap = 0; tap < TAPS; tap++)
 		weight[tap] = read_or_zeros(p.weight + (my_output * TAPS + tap) * p.c_in + column0 + my_chunk * VECTOR, my_output < p.c_out && column0 + my_chunk * VECTOR < p.c_in);
 	wait_for_writes();
-	if (!p.due.parts) {
+	if constexpr (!P::MERGES) {
 		load_floats<S::THREADS>(a, p.a, p.c_out, TAP_GROWTH);
 		load_floats<S::THREADS>(b, p.b, p.c_out, TAP_GROWTH);
 		load_floats<S::THREADS>(c, p.c, p.c_out, TAP_GROWTH);
@@ -149,7 +148,7 @@ template <class T, class S> KERNEL THREADS(S::THREADS, 1) conv3x3_joined_wgmma_k
 	copies_commit();
 	UNROLL for (int tap = 0; tap < TAPS; tap++)
 		put_channels(weights + tap * S::PANEL_BYTES, my_output, my_chunk, weight[tap]);
-	if (p.due.parts)
+	if constexpr (P::MERGES)
 		due_in_place<S::THREADS, TAP_GROWTH>(p.due, a, b, c, y + S::Y_BYTES);
 	copies_wait<0>();
 	sync_block();
@@ -282,9 +281,9 @@ inline int conv3x3_joined_parts(long pixels, int side, int c_in, int multiproces
 	return line_blocks(S::line(pixels, side), S::ROWS, most < 1 ? 1 : most);
 }
 
-template <class T, class S> int conv3x3_joined_launch(const conv3x3_backward<T> &p, int parts, device_stream stream)
+template <class T, class S, class P> int conv3x3_joined_launch(const P &p, int parts, device_stream stream)
 {
-	return launch(conv3x3_joined_wgmma_kernel<T, S>, (unsigned)(parts * S::halves(p.c_in) + p.beside.blocks), S::THREADS, S::shared_bytes(), stream, p);
+	return launch(conv3x3_joined_wgmma_kernel<T, S, P>, (unsigned)(parts * S::halves(p.c_in)) + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 #endif

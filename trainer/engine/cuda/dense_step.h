@@ -147,10 +147,10 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 	const int data_blocks = with_tiles(b, [&](auto tiles) { return joined_3x3<decltype(tiles)> ? weight_blocks : line_blocks(count, decltype(tiles)::data_3x3::ROWS, sms); });
 	const layer_sums before = take_waiting();
 	if constexpr (sizeof(T) == 2) {
-		conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
-			                        m.rstd + at2, middle(block), m.tile_sums[0], m.partial, count, b.side, b.channels, net.bottleneck, net.growth, before.bn, before };
-		if (!rc)
-			rc = with_tiles(b, [&](auto tiles) {
+		const conv3x3_backward<T> p = { m.gradient[block % 2] + l.c_in, m.map[block] + l.c_in, m.a, m.b, m.c, y, m.copy + l.conv2.copy, m.scale + at2, m.bias + at2, m.mean + at2,
+			                        m.rstd + at2, middle(block), m.tile_sums[0], m.partial, count, b.side, b.channels, net.bottleneck, net.growth };
+		const auto run = [&](const auto &p, const auto &second) { /* second: of the second kernel, where each gradient has its own */
+			return with_tiles(b, [&](auto tiles) {
 				typedef typename decltype(tiles)::weight_3x3 weight;
 				if constexpr (joined_3x3<decltype(tiles)>) {
 					return conv3x3_joined_launch<T, weight>(p, weight_blocks, stream);
@@ -158,10 +158,12 @@ template <class T> void step<T>::fused_backward_3x3(int block, const dense_layer
 					return conv3x3_both_launch<T, typename few_tiles::data_3x3, weight>(p, (unsigned)data_blocks, (unsigned)weight_blocks, stream);
 				} else {
 					const int failed = conv3x3_weight_launch<T, weight>(p, (unsigned)weight_blocks, stream);
-					p.beside = {};
-					return failed ? failed : conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(p, (unsigned)data_blocks, stream);
+					return failed ? failed : conv3x3_data_launch<T, typename decltype(tiles)::data_3x3>(second, (unsigned)data_blocks, stream);
 				}
 			});
+		};
+		if (!rc)
+			rc = before.blocks ? run(conv3x3_merging<T>{ p, before.bn, before }, conv3x3_merging<T>{ p, before.bn, {} }) : run(p, p);
 	}
 	left = private_sums(l.bn2, data_blocks, count);
 	left.partial = m.tile_sums[0];
@@ -205,9 +207,10 @@ template <class T> void step<T>::fused_backward(int block, int index, const T *y
 	if constexpr (sizeof(T) == 2) {
 		const conv1x1_backward<T> p = { middle(block), y, m.a, m.b, m.c, m.map[block], m.gradient[block % 2], m.copy + l.conv1.copy, m.scale + l.bn1.statistics,
 			                        m.bias + l.bn1.statistics, m.weights + l.bn1.gamma, m.block_mean[block], m.block_rstd[block], m.sums, m.partial + behind, pixels(b.side),
-			                        b.channels, l.c_in, net.bottleneck, splits, left, beside ? layer_sums_of(second, {}, {}) : layer_sums{} };
+			                        b.channels, l.c_in, net.bottleneck, splits, left };
+		const auto run = [&](const auto &p) { return with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); }); };
 		if (!rc)
-			rc = with_tiles(b, [&](auto tiles) { return conv1x1_backward_launch<T, typename decltype(tiles)::backward_1x1>(p, stream); });
+			rc = beside && second.parts ? run(conv1x1_merging<T>{ p, layer_sums_of(second, {}, {}) }) : run(p);
 	}
 	left.parts = 0;
 	bn_backward_sums sums = shared_sums(l.bn1, block, index, splits, false);

@@ -45,8 +45,11 @@ template <int depth, int threads, int width> DEVICE bool merge_parts(const float
 		UNROLL for (int which = 0; which < 2; which++)
 			rows[(row + m * APART) * COLUMNS + which * width + column] = mine[m][which];
 	sync_block();
-	for (int i = t; i < MERGE_GROUPS * COLUMNS; i += threads) {
+	UNROLL for (int first_of = 0; first_of < MERGE_GROUPS * COLUMNS; first_of += threads) {
+		const int i = first_of + t;
 		double *of = rows + i / COLUMNS * GROUP * COLUMNS + i % COLUMNS, total = 0;
+		if (i >= MERGE_GROUPS * COLUMNS)
+			break;
 		UNROLL for (int r = 0; r < GROUP; r++)
 			total += of[r * COLUMNS];
 		*of = total;
@@ -62,8 +65,8 @@ template <int depth, int threads, int width> DEVICE bool merge_parts(const float
 	return true;
 }
 
-/* The MERGE_CHANNELS channels of block `block`. */
-template <int depth, int threads> DEVICE void merge_backward(const bn_backward_sums &p, int block)
+/* The MERGE_CHANNELS channels of block `block`. due_elsewhere: due_in_place() makes the coefficients of channels that are due, and reads s1 and s2 as they were, perhaps at this moment. */
+template <int depth, int threads, bool due_elsewhere = false> DEVICE void merge_backward(const bn_backward_sums &p, int block)
 {
 	double sum[2];
 	const int first = block * MERGE_CHANNELS;
@@ -82,8 +85,8 @@ template <int depth, int threads> DEVICE void merge_backward(const bn_backward_s
 		return;
 	}
 	const bool due = c >= p.from && c < p.from + p.due;
-	if (due && !p.a)
-		return; /* due_in_place(), which reads s1 and s2 as they were, perhaps at this moment */
+	if (due_elsewhere && due)
+		return;
 	const map_sums s = map_sums_with(old1, old2, gamma_of, beta, gamma);
 	p.s1[c] = s.s1;
 	p.s2[c] = s.s2;
@@ -101,7 +104,7 @@ inline int merge_blocks(int channels)
 }
 
 /* A shared normalisation's coefficients of the channels that are due, at most `room`, to the block's memory, zeros behind them: for the kernel that corrects them, in whose launch other blocks
- * merge the rest (p.a is NULL). There after a barrier. merge_room: merge_bytes(room). */
+ * merge the rest (due_elsewhere). There after a barrier. merge_room: merge_bytes(room). */
 template <int threads, int room> DEVICE void due_in_place(const bn_backward_sums &p, float *a, float *b, float *c, void *merge_room)
 {
 	const int t = (int)threadIdx.x, asked = p.from + (t < p.due ? t : 0);
@@ -168,19 +171,24 @@ template <int threads> DEVICE void merge_weights(const weight_gradient &p, int b
 	enum { WARPS = threads / 32, MINE = MERGE_WARPS / WARPS };
 	float *shared = (float *)shared_memory(); /* [MERGE_WARPS][MERGE_WEIGHTS] */
 	const int t = (int)threadIdx.x, lane = t % 32, warp = t / 32, team = merge_team(p.parts), first = block * block_weights(p.parts), count = p.count();
+	const int apart = team > WARPS ? WARPS : 0; /* parts between what a thread adds as one warp and as the next: where that one is of the same team */
+	int at[MINE];
+	UNROLL for (int m = 0; m < MINE; m++)
+		at[m] = first + (warp + m * WARPS) / team * MERGE_WEIGHTS + lane * WEIGHT_VECTOR;
 	float sum[MINE][WEIGHT_VECTOR] = {};
-	SERIAL for (int from = 0; from < p.parts; from += team * WEIGHT_DEPTH) {
-		vector16 v[MINE][WEIGHT_DEPTH];
-		UNROLL for (int m = 0; m < MINE; m++) {
-			const int as = warp + m * WARPS, i = first + as / team * MERGE_WEIGHTS + lane * WEIGHT_VECTOR, part = from + as % team;
-			UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++)
-				v[m][k] = read_or_zeros(p.partial + (size_t)(part + k * team) * (size_t)count + (size_t)i, i < count && part + k * team < p.parts);
+	if (at[0] < count)
+		SERIAL for (int part = warp % team; part < p.parts; part += team * WEIGHT_DEPTH) {
+			vector16 v[MINE][WEIGHT_DEPTH];
+			UNROLL for (int m = 0; m < MINE; m++)
+				UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++) {
+					const int of = part + m * apart + k * team;
+					v[m][k] = read_or_zeros(p.partial + (size_t)of * (size_t)count + (size_t)at[m], of < p.parts && (!m || at[m] < count));
+				}
+			UNROLL for (int m = 0; m < MINE; m++)
+				UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++)
+					UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
+						sum[m][j] += bits_float(v[m][k].word[j]);
 		}
-		UNROLL for (int m = 0; m < MINE; m++)
-			UNROLL for (int k = 0; k < WEIGHT_DEPTH; k++)
-				UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
-					sum[m][j] += bits_float(v[m][k].word[j]);
-	}
 	UNROLL for (int m = 0; m < MINE; m++)
 		UNROLL for (int j = 0; j < WEIGHT_VECTOR; j++)
 			shared[(warp + m * WARPS) * MERGE_WEIGHTS + lane * WEIGHT_VECTOR + j] = sum[m][j];
@@ -218,24 +226,43 @@ enum { LAYER_BYTES = merge_bytes(MERGE_CHANNELS) };
 static_assert((int)LAYER_BYTES >= MERGE_WARPS * MERGE_WEIGHTS * (int)sizeof(float), "both kinds of blocks ask for the same shared memory");
 
 /* What block `block` of p.blocks does, in LAYER_BYTES. */
-template <int threads> DEVICE void merge_layer(const layer_sums &p, int block)
+template <int threads, bool due_elsewhere = false> DEVICE void merge_layer(const layer_sums &p, int block)
 {
 	if (block >= p.both)
-		merge_backward<LAYER_DEPTH, threads>(p.bn, block - p.both);
+		merge_backward<LAYER_DEPTH, threads, due_elsewhere>(p.bn, block - p.both);
 	else if (block >= p.first)
 		merge_weights<threads>(p.weight[1], block - p.first);
 	else
 		merge_weights<threads>(p.weight[0], block);
 }
 
-/* The blocks behind a kernel's own `own`: true where this was one of them. They come last, to multiprocessors that are free. */
-template <int threads> DEVICE bool merges_beside(const layer_sums &p, unsigned own)
+/* Blocks behind a kernel's own, which come last, to multiprocessors that are free. Only a kernel whose parameters P have `beside` (P::MERGES) has the code for them, an instance of its own:
+ * the usual one's registers and instructions are as if there were none. */
+template <class P> HD unsigned blocks_beside(const P &p)
 {
-	if (blockIdx.x < own)
-		return false;
-	wait_for_writes();
-	merge_layer<threads>(p, (int)(blockIdx.x - own));
-	return true;
+	if constexpr (P::MERGES)
+		return (unsigned)p.beside.blocks;
+	return 0;
+}
+
+/* Those that are the kernel's own. */
+template <class P> DEVICE unsigned own_blocks(const P &p)
+{
+	return gridDim.x - blocks_beside(p);
+}
+
+/* True where this block is one of the others. */
+template <int threads, class P> DEVICE bool merges_beside(const P &p)
+{
+	if constexpr (P::MERGES) {
+		const unsigned own = own_blocks(p);
+		if (blockIdx.x < own)
+			return false;
+		wait_for_writes();
+		merge_layer<threads, true>(p.beside, (int)(blockIdx.x - own));
+		return true;
+	}
+	return false;
 }
 
 #endif

@@ -17,7 +17,7 @@ KERNEL THREADS(WEIGHT_THREADS, 1) weight_gradient_kernel(const weight_gradient p
 		p.put(i, p.partial[i]);
 }
 
-KERNEL THREADS(MERGE_THREADS, 2) merge_weights_kernel(const weight_gradient p)
+KERNEL THREADS(MERGE_THREADS, 1) merge_weights_kernel(const weight_gradient p)
 {
 	begin_kernel();
 	merge_weights<MERGE_THREADS>(p, (int)blockIdx.x);
