@@ -52,6 +52,12 @@ load cuda
 		[[ $output == *"update_kernel"*": $early R2, "*" before it waits for the kernel in front"* ]]
 		[[ $output == *"conv3x3_joined"*": $early "* || $early = LDG.E ]]
 	done
+	# also where only weights may be read, and behind a wait that is another branch's
+	for early in 's/PREEXIT ;/LDG.E R2, desc[UR4][R4.64] ;/' 's/ACQBULK ;/NOP ;/'; do
+		run awk -f tests/cuda/early_sass.awk <(sed "/^\.text\..*_merging/,/ACQBULK/ $early" "$scratch/sass/code.sass")
+		[ "$status" -eq 1 ]
+		[[ $output == *conv3x3_merging*" reads "*" times before it waits for the kernel in front, not "* && $output != *backwardIS0_* ]]
+	done
 	run awk -f tests/cuda/early_sass.awk <(sed 's/ACQBULK ;/NOP ;/' "$scratch/sass/code.sass")
 	[ "$status" -eq 1 ]
 	[[ $output == *"does not wait for the kernel in front"* ]]
