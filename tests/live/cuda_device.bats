@@ -171,7 +171,10 @@ load cuda
 	echo "$output"
 	[ ${#lines[@]} -eq 2 ]
 	[[ ${lines[0]} == *" compile:graph-default:16 with own:densenet121:16:"* && ${lines[1]} == *" compile:graph-default:256:resnet50 with own:resnet50:256:"* ]]
+	limit=$(sed -n 's/.*--limit \([0-9]*\).*/\1/p' <<<"${calls[0]}")
+	[ "$limit" -ge $((325 + 2 * 60)) ] && [ $((60 + limit + 20 + 240)) -le 900 ] # two that hang; and what the second's first needs
 	limit=$(sed -n 's/.*--limit \([0-9]*\).*/\1/p' <<<"${calls[1]}")
+	[ "$limit" -ge $((215 + 40 + 240)) ] # also where ours hangs beside the first
 	[ "$limit" -ge $((230 + 240)) ] && [ $((325 + limit)) -le 840 ] # the second begins with 240 s left; a start takes up to a minute
 }
 
