@@ -368,6 +368,74 @@ static void where_nothing_tells_how_sure_there_is_no_interval(void **state)
 	assert_true(isnan(c.brier.value) && isnan(c.ratio.value));
 }
 
+/* ---- what is told of them ----------------------------------------------------------------------------- */
+
+static char *printed(const struct calibrations *c)
+{
+	char *text;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	assert_non_null(f);
+	calibrations_print(c, f);
+	fclose(f);
+	return text;
+}
+
+/* 15 patients have Mass, 9 have Edema, nobody another finding. */
+static void the_table_has_the_findings_that_are_judged(void **state)
+{
+	enum { N = 90, MASS = 4, EDEMA = 9 };
+	static float drawn[N][FINDINGS];
+	static uint32_t labels[N];
+	struct scores s = { .n = N, .classes = FINDINGS, .logits = drawn[0], .labels = labels };
+	struct auroc_table t;
+	struct calibrations c;
+	char row[160];
+
+	(void)state;
+	random_state = 8;
+	for (int i = 0; i < N; i++) {
+		labels[i] = (uint32_t)(i < 15) << MASS | (uint32_t)(i < 9) << EDEMA;
+		for (int f = 0; f < FINDINGS; f++)
+			drawn[i][f] = (float)(normal() + 2 * (labels[i] >> f & 1) - 2);
+	}
+	assert_int_equal(auroc_bootstrap(&s, 0, 1, &t, NULL), 0);
+	assert_int_equal(calibrations_of(&s, &t, &c), 0);
+	assert_int_equal(c.judged, 1);
+	assert_int_equal(memcmp(&c.skill, &c.finding[MASS].skill, sizeof c.skill), 0); /* one alone is the mean, and as sure */
+	assert_true(!isnan(c.finding[EDEMA].brier.value) && isnan(c.finding[EDEMA].brier.low) && isnan(c.finding[EDEMA].ratio.value));
+	const struct calibration k = c.finding[MASS];
+	char *text = printed(&c);
+
+	snprintf(row, sizeof row, "\n  Mass                   %.3f  %.3f to %.3f  %+.3f  %+.3f to %+.3f    %.2f  %.2f to %.2f      %.2f  %.2f to %.2f\n  skill, mean of 1 ", k.brier.value, k.brier.low,
+		 k.brier.high, k.skill.value, k.skill.low, k.skill.high, k.ratio.value, k.ratio.low, k.ratio.high, k.slope.value, k.slope.low, k.slope.high);
+	if (!strstr(text, row))
+		fail_msg("no \"%s\" in \"%s\"", row, text);
+	assert_null(strstr(text, "Edema"));
+	assert_null(strstr(text, " \n"));
+	free(text);
+	cJSON *o = cJSON_CreateObject();
+
+	calibration_json(&k, o);
+	calibrations_mean_json(&c, o);
+	assert_close(cJSON_GetObjectItemCaseSensitive(o, "observed_to_expected_high")->valuedouble, k.ratio.high, 0);
+	assert_close(cJSON_GetObjectItemCaseSensitive(o, "mean_brier_skill_low")->valuedouble, k.skill.low, 0);
+	assert_close(cJSON_GetObjectItemCaseSensitive(o, "mean_brier_skill_of")->valuedouble, 1, 0);
+	cJSON_Delete(o);
+	calibrations_bare(&c);
+	text = printed(&c);
+	assert_non_null(strstr(text, "Mass  "));
+	assert_null(strstr(text, " to 0")); /* no interval, and no word of one */
+	assert_null(strstr(text, "interval"));
+	assert_null(strstr(text, " \n"));
+	free(text);
+	c.judged = 0;
+	text = printed(&c);
+	assert_string_equal(text, "");
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +444,7 @@ int main(void)
 		cmocka_unit_test(errors_are_those_of_leaving_patients_out),
 		cmocka_unit_test(copies_add_no_certainty),
 		cmocka_unit_test(the_level_makes_the_mean_the_share),
+		cmocka_unit_test(the_table_has_the_findings_that_are_judged),
 		cmocka_unit_test(where_nothing_tells_how_sure_there_is_no_interval),
 	};
 

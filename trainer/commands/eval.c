@@ -12,6 +12,7 @@
 #include "data/label_mask.h"
 #include "files/file.h"
 #include "json.h"
+#include "learn/calibrations.h"
 #include "learn/evaluate.h"
 #include "utf8.h"
 
@@ -240,7 +241,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 
-static void print_json(const struct eval *v, const struct evaluation *ev, const struct evaluation_conf *conf, struct error *e)
+static void print_json(const struct eval *v, const struct evaluation *ev, const struct calibrations *c, const struct evaluation_conf *conf, struct error *e)
 {
 	cJSON *object = cJSON_CreateObject();
 	char hash[WEIGHTS_HASH];
@@ -258,23 +259,42 @@ static void print_json(const struct eval *v, const struct evaluation *ev, const 
 	json_number(object, "resamples", conf->resamples);
 	json_whole(object, "seed", conf->seed);
 	evaluation_json(ev, conf, object);
+	calibrations_mean_json(c, object);
+	for (int f = 0; f < FINDINGS; f++)
+		calibration_json(&c->finding[f], cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(object, "findings"), finding_names[f]));
 	json_print(object, 1, e);
+}
+
+/* AUROC goes by the order of the images alone: what the probabilities themselves are worth stands below it. */
+static int calibrate(const struct eval *v, const struct evaluation *ev, struct calibrations *c, struct error *e)
+{
+	const struct scores s = { .n = ev->n, .classes = FINDINGS, .logits = ev->logits, .labels = ev->labels, .known = ev->known, .patient = ev->patient };
+
+	if (calibrations_of(&s, &ev->table, c))
+		return fail(e, EXIT_INTERNAL, "no memory for the calibration of %zu images", ev->n);
+	if (!v->conf->resamples)
+		calibrations_bare(c);
+	return 0;
 }
 
 static int judge(struct eval *v, struct error *e)
 {
 	struct evaluation ev;
+	struct calibrations c;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
 		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .untrained = v->notes.untrained, .crops = (enum crops)v->conf->crops,
 		.tell = "chexnet eval",
 	};
 
-	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world)) {
-		if (v->conf->json)
-			print_json(v, &ev, &conf, e);
-		else
+	if (evaluate(&ev, &v->model, &conf, e) == 0 && world_speaks(&v->world) && calibrate(v, &ev, &c, e) == 0) {
+		if (v->conf->json) {
+			print_json(v, &ev, &c, &conf, e);
+		} else {
 			evaluation_print(&ev, &conf, stdout);
+			calibrations_print(&c, stdout);
+			fflush(stdout);
+		}
 		if (v->conf->predictions)
 			write_predictions(v, &ev, e);
 	}
@@ -329,7 +349,9 @@ const struct command command_eval = {
 		       "resampled patients. A finding without positives is n/a and not part of the mean, nor is one that the weights have not learnt: their training had no labels of it, or the same on every image. Resamples that lack another finding altogether are "
 		       "left out of the mean's interval, which is not given where a tenth or less is left, or fewer than 40. A finding that fewer than 5 patients show, or fewer than 5 do not, has no interval. "
 		       "Where the effective patients with it, or without it (the square of the sum of their images over the sum of the squares), times the AUROC's distance from 0 or 1 make less than 5, "
-		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), no narrower than the resamples' standard deviation says on the logit scale, and the mean's is widened by it.",
+		       "or all resamples agree, resamples promise too much: the interval is Newcombe's (2006, method 5), no narrower than the resamples' standard deviation says on the logit scale, and the mean's is widened by it. "
+		       "AUROC goes by the order of the images alone; below it stands what the probabilities are worth, of each finding that 10 patients or more show and 10 do not: Brier score and skill, observed over expected, and the calibration slope, "
+		       "with intervals that take a patient's images for one.",
 	.options = options,
 	.advice = knob_advice,
 	.run = run,

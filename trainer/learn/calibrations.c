@@ -3,6 +3,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "learn/log.h"
 
 /* Where one finding's known images are put together, and what patients move is added up. */
 struct bench {
@@ -115,4 +118,76 @@ int calibrations_of(const struct scores *s, const struct auroc_table *t, struct 
 		set_mean(c, &b);
 	bench_close(&b);
 	return rc;
+}
+
+void calibrations_bare(struct calibrations *c)
+{
+	c->skill = value_only(c->skill.value);
+	for (int f = 0; f < FINDINGS; f++) {
+		struct calibration *k = &c->finding[f];
+		struct interval *const all[] = { &k->brier, &k->skill, &k->ratio, &k->level, &k->slope, &k->intercept };
+
+		for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+			*all[i] = value_only(all[i]->value);
+	}
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------- */
+
+/* width: of the interval */
+static void print_measure(const struct interval *v, int sign, int digits, int width, FILE *out)
+{
+	char interval[48] = "";
+
+	if (isnan(v->value))
+		fprintf(out, "  %6s", "n/a");
+	else
+		fprintf(out, sign ? "  %+6.*f" : "  %6.*f", digits, v->value);
+	if (!isnan(v->low))
+		snprintf(interval, sizeof interval, sign ? "%+.*f to %+.*f" : "%.*f to %.*f", digits, v->low, digits, v->high);
+	if (width || *interval)
+		fprintf(out, "  %-*s", width, interval);
+}
+
+void calibrations_print(const struct calibrations *c, FILE *out)
+{
+	if (!c->judged)
+		return;
+	fprintf(out, "\nprobabilities of the findings that %d patients or more show, and as many do not%s:\n"
+		     "Brier score; its skill, above 0 where it is better than to say the finding's share of every image; images with it over the sum\n"
+		     "of the probabilities, 1 when calibrated; slope of the regression on the logit, 1 when calibrated, below 1 too sure\n"
+		     "  %-20s  %6s  %-14s  %6s  %-16s  %6s  %-14s  %6s\n", FEW_POSITIVES, isnan(c->skill.low) ? "" : ", with 95 % intervals", "finding", "Brier", "", "skill", "", "obs/exp", "", "slope");
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct calibration *k = &c->finding[f];
+
+		if (isnan(k->skill.value))
+			continue;
+		fprintf(out, "  %-20s", finding_names[f]);
+		print_measure(&k->brier, 0, 3, 14, out);
+		print_measure(&k->skill, 1, 3, 16, out);
+		print_measure(&k->ratio, 0, 2, 14, out);
+		print_measure(&k->slope, 0, 2, 0, out);
+		fputc('\n', out);
+	}
+	fprintf(out, "  skill, mean of %-2d                              ", c->judged);
+	print_measure(&c->skill, 1, 3, 0, out);
+	fputc('\n', out);
+}
+
+void calibration_json(const struct calibration *c, cJSON *finding)
+{
+	json_number(finding, "ece", c->ece);
+	json_number(finding, "ece_by_chance", c->ece_by_chance);
+	json_measure(finding, "brier", &c->brier);
+	json_measure(finding, "brier_skill", &c->skill);
+	json_measure(finding, "observed_to_expected", &c->ratio);
+	json_measure(finding, "calibration_in_the_large", &c->level);
+	json_measure(finding, "calibration_slope", &c->slope);
+	json_measure(finding, "calibration_intercept", &c->intercept);
+}
+
+void calibrations_mean_json(const struct calibrations *c, cJSON *object)
+{
+	json_measure(object, "mean_brier_skill", &c->skill);
+	json_number(object, "mean_brier_skill_of", c->judged);
 }

@@ -3,6 +3,9 @@
 #ifndef LEARN_CALIBRATIONS_H
 #define LEARN_CALIBRATIONS_H
 
+#include <cjson/cJSON.h>
+#include <stdio.h>
+
 #include "learn/auroc.h"
 #include "learn/calibration.h"
 
@@ -14,5 +17,15 @@ struct calibrations {
 
 /* t: of the same scores, of FINDINGS classes. Returns 0, or -1 without memory. */
 int calibrations_of(const struct scores *s, const struct auroc_table *t, struct calibrations *c);
+
+/* Takes all intervals away: values only. */
+void calibrations_bare(struct calibrations *c);
+
+/* A table as people read it; nothing where no finding is judged. */
+void calibrations_print(const struct calibrations *c, FILE *out);
+
+/* Adds one finding's numbers to its object, and the mean's to that of all. */
+void calibration_json(const struct calibration *c, cJSON *finding);
+void calibrations_mean_json(const struct calibrations *c, cJSON *object);
 
 #endif

@@ -271,6 +271,17 @@ void json_bounds(cJSON *object, const struct interval *r)
 	json_number(object, "se", r->se);
 }
 
+void json_measure(cJSON *object, const char *name, const struct interval *r)
+{
+	char key[64];
+
+	json_number(object, name, r->value);
+	snprintf(key, sizeof key, "%s_low", name);
+	json_number(object, key, r->low);
+	snprintf(key, sizeof key, "%s_high", name);
+	json_number(object, key, r->high);
+}
+
 void json_whole(cJSON *object, const char *key, uint64_t value)
 {
 	char digits[24];

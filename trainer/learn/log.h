@@ -46,6 +46,9 @@ void json_text(cJSON *object, const char *key, const char *text);
 /* Adds low and high of an interval, its method and se. */
 void json_bounds(cJSON *object, const struct interval *r);
 
+/* Adds the value under its name, and the ends of its interval under NAME_low and NAME_high. */
+void json_measure(cJSON *object, const char *name, const struct interval *r);
+
 /* Adds a whole number with all its digits; cJSON's own are those of a double. */
 void json_whole(cJSON *object, const char *key, uint64_t value);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The report's numbers for programs. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "learn/log.h"
@@ -48,18 +47,6 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	json_number(x, "false_negatives", any ? (double)at->passed[1] : NAN);
 }
 
-/* "brier", "brier_low" and "brier_high" */
-static void put_measure(cJSON *o, const char *name, const struct interval *v)
-{
-	char key[48];
-
-	json_number(o, name, v->value);
-	snprintf(key, sizeof key, "%s_low", name);
-	json_number(o, key, v->low);
-	snprintf(key, sizeof key, "%s_high", name);
-	json_number(o, key, v->high);
-}
-
 static double patients_named(const struct predictions *p, size_t patients)
 {
 	return p->has_patients ? (double)patients : NAN; /* else every image counts as one */
@@ -67,7 +54,6 @@ static double patients_named(const struct predictions *p, size_t patients)
 
 static cJSON *finding(const struct report_model *m, const struct predictions *p, int f)
 {
-	const struct calibration *c = &m->calibration.finding[f];
 	cJSON *o = cJSON_CreateObject();
 
 	json_number(o, "positives", (double)m->table.positives[f]);
@@ -76,14 +62,7 @@ static cJSON *finding(const struct report_model *m, const struct predictions *p,
 	json_interval(o, "auroc", &m->table.class[f]);
 	put_delong(o, p, f, isnan(m->table.class[f].low));
 	json_interval(o, "average_precision", &m->curves[f].average_precision);
-	json_number(o, "ece", c->ece);
-	json_number(o, "ece_by_chance", c->ece_by_chance);
-	put_measure(o, "brier", &c->brier);
-	put_measure(o, "brier_skill", &c->skill);
-	put_measure(o, "observed_to_expected", &c->ratio);
-	put_measure(o, "calibration_in_the_large", &c->level);
-	put_measure(o, "calibration_slope", &c->slope);
-	put_measure(o, "calibration_intercept", &c->intercept);
+	calibration_json(&m->calibration.finding[f], o);
 	cJSON *operating = cJSON_AddObjectToObject(o, "operating_points");
 
 	put_operating(operating, "specificity_90", &m->curves[f].at[AIM_SPECIFICITY]);
@@ -137,8 +116,7 @@ char *report_json(const struct report *r)
 	json_number(o, "counted", r->a.table.counted);
 	json_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
-	put_measure(o, "mean_brier_skill", &r->a.calibration.skill);
-	json_number(o, "mean_brier_skill_of", r->a.calibration.judged);
+	calibrations_mean_json(&r->a.calibration, o);
 	if (r->in->thresholds) {
 		const struct predictions *chosen = r->in->thresholds;
 		cJSON *x = cJSON_AddObjectToObject(o, "thresholds_chosen_on");
