@@ -59,11 +59,11 @@ static void thresholds_equal_their_definition(void **state)
 			assert_true(c.at[aim].threshold == (aim == AIM_SPECIFICITY ? least : greatest));
 			assert_close(c.at[aim].sensitivity.value, t.tp / (t.tp + t.fn), 1e-12);
 			assert_close(c.at[aim].specificity.value, t.tn / (t.tn + t.fp), 1e-12);
-			assert_close(c.at[aim].npv, t.tn / (t.tn + t.fn), 1e-12);
+			assert_close(c.at[aim].npv.value, t.tn / (t.tn + t.fn), 1e-12);
 			if (t.tp + t.fp > 0)
-				assert_close(c.at[aim].ppv, t.tp / (t.tp + t.fp), 1e-12);
+				assert_close(c.at[aim].ppv.value, t.tp / (t.tp + t.fp), 1e-12);
 			else
-				assert_true(isnan(c.at[aim].ppv));
+				assert_true(isnan(c.at[aim].ppv.value));
 		}
 		curves_free(&c);
 	}
@@ -298,9 +298,14 @@ static void assert_heads(const char *section, const char *groups, const char *co
 static void assert_counts(const char *text, double part, double whole)
 {
 	char expected[80], shown[80] = "";
+	double low, high;
 
 	snprintf(expected, sizeof expected, "%.3f<br><small>%.0f/%.0f</small>", part / whole, part, whole);
-	for (size_t n = 0; *text && strncmp(text, "</td>", 5) != 0 && n + 1 < sizeof shown; text++)
+	assert_int_equal(sscanf(text, "%*f<br><small>%lf&#8211;%lf<br>", &low, &high), 2);
+	assert_true(low <= part / whole + 0.0005 && part / whole - 0.0005 <= high && low < high);
+	const char *interval = strstr(text, "<small>") + 7, *count = strstr(interval, "<br>") + 4;
+
+	for (size_t n = 0; *text && strncmp(text, "</td>", 5) != 0 && n + 1 < sizeof shown; text = text + 1 == interval ? count : text + 1)
 		if (*text != ',')
 			shown[n++] = *text;
 	assert_string_equal(shown, expected);
@@ -321,7 +326,7 @@ static void thresholds_of_others_are_judged_as_they_are_printed(void **state)
 	assert_sound(&page);
 	const char *section = strstr(page.text, "<h2>Operating points"), *chosen = strstr(page_of_theirs.text, "<h2>Operating points");
 
-	assert_present(section, "chosen on 2,400 other images (split val), and none of their patients is judged here");
+	assert_present(section, "chosen on 2,400 other images of 800 patients (split val), and none of their patients is judged here");
 	assert_heads(section, "Chosen for a specificity of 90&nbsp;%|Chosen for a sensitivity of 90&nbsp;%|",
 		     "Finding|Threshold|Sensitivity|Specificity|PPV|NPV|Threshold|Sensitivity|Specificity|PPV|NPV|");
 	assert_heads(chosen, "Specificity of 90&nbsp;%|Sensitivity of 90&nbsp;%|", "Finding|Threshold|Sensitivity|PPV|NPV|Threshold|Specificity|PPV|NPV|");
@@ -402,11 +407,14 @@ static void intervals_of_a_given_threshold_hold_the_truth(void **state)
 	for (int positives = 5; positives <= 80; positives *= 4)
 		for (int k = 0; k < 3; k++) {
 			struct operating_point given = { .threshold = 1, .below = -INFINITY };
-			int digits, held[2] = { 0 };
+			int digits, held[4] = { 0 };
 			double effect = quantile_of_normal(k == 0 ? 0.6 : k == 1 ? 0.9 : 0.98) + 1, at = logit(operating_probability(&given, &digits));
-			double truth[2] = { 0.5 * erfc((at - effect) / sqrt(2)), 1 - 0.5 * erfc(at / sqrt(2)) };
+			double truth[4] = { 0.5 * erfc((at - effect) / sqrt(2)), 1 - 0.5 * erfc(at / sqrt(2)) };
 			size_t n = IMAGES * ((size_t)positives + NEGATIVES);
+			double right[2] = { positives * truth[0], NEGATIVES * truth[1] };
 
+			truth[2] = right[0] / (right[0] + NEGATIVES * (1 - truth[1]));
+			truth[3] = right[1] / (right[1] + positives * (1 - truth[0]));
 			for (int round = 0; round < ROUNDS; round++) {
 				struct operating_point judged = given;
 
@@ -418,11 +426,15 @@ static void intervals_of_a_given_threshold_hold_the_truth(void **state)
 				struct scores s = { .n = n, .classes = 1, .logits = score, .labels = label, .patient = patient };
 
 				assert_int_equal(operating_judge(&judged, &s, 0, 200, (uint64_t)round), 0);
-				held[0] += judged.sensitivity.low <= truth[0] && truth[0] <= judged.sensitivity.high;
-				held[1] += judged.specificity.low <= truth[1] && truth[1] <= judged.specificity.high;
+				const struct interval *const given_are[4] = { &judged.sensitivity, &judged.specificity, &judged.ppv, &judged.npv };
+
+				for (int m = 0; m < 4; m++)
+					held[m] += given_are[m]->low <= truth[m] && truth[m] <= given_are[m]->high;
 			}
-			printf("# %d positive patients, sensitivity %.3f: %d, specificity %.3f: %d of %d\n", positives, truth[0], held[0], truth[1], held[1], ROUNDS);
-			assert_true(held[0] > 0.88 * ROUNDS && held[1] > 0.88 * ROUNDS);
+			printf("# %d positive patients, sensitivity %.3f: %d, specificity %.3f: %d, PPV %.3f: %d, NPV %.3f: %d of %d\n", positives, truth[0], held[0], truth[1], held[1], truth[2], held[2],
+			       truth[3], held[3], ROUNDS);
+			for (int m = 0; m < 4; m++)
+				assert_true(held[m] > 0.88 * ROUNDS);
 		}
 }
 
@@ -437,10 +449,10 @@ static void without_patients_enough_a_given_threshold_has_no_interval(void **sta
 	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
 	assert_close(at.threshold, 0, 0);
 	assert_close(at.sensitivity.value, 0.75, 0);
-	assert_close(at.ppv, 0.75, 0);
+	assert_close(at.ppv.value, 0.75, 0);
 	assert_true(isnan(at.sensitivity.low) && isnan(at.specificity.high));
 	assert_int_equal(operating_judge(&none, &s, 0, 100, 1), 0);
-	assert_true(isnan(none.sensitivity.value) && isnan(none.specificity.value) && isnan(none.ppv) && isnan(none.npv));
+	assert_true(isnan(none.sensitivity.value) && isnan(none.specificity.value) && isnan(none.ppv.value) && isnan(none.npv.value));
 	static const float nine[] = { 2, 2, 2, -2, -2, 3, -3, -3, -3 };
 	static const uint32_t five[2][9] = { { 0, 0, 0, 0, 0, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1, 0, 0, 0, 0 } }, known[] = { 1, 1, 1, 0, 1, 0, 1, 1, 1 };
 
@@ -470,7 +482,7 @@ static void an_image_at_the_threshold_is_flagged(void **state)
 	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
 	assert_close(at.sensitivity.value, 0.8, 1e-12);
 	assert_close(at.specificity.value, 0.8, 1e-12);
-	assert_close(at.ppv, 0.8, 1e-12);
+	assert_close(at.ppv.value, 0.8, 1e-12);
 }
 
 static void a_threshold_takes_20_patients_with_the_finding_and_20_without_it(void **state)

@@ -41,7 +41,7 @@ static struct operating_point operate(const double cut[2], const uint64_t flagge
 
 	return (struct operating_point){
 		.threshold = cut[0], .below = cut[1], .sensitivity = value_only(tp / (tp + fn)), .specificity = value_only(tn / (tn + fp)),
-		.ppv = tp + fp > 0 ? tp / (tp + fp) : NAN, .npv = tn + fn > 0 ? tn / (tn + fn) : NAN,
+		.ppv = value_only(tp + fp > 0 ? tp / (tp + fp) : NAN), .npv = value_only(tn + fn > 0 ? tn / (tn + fn) : NAN),
 		.flagged = { flagged[0], flagged[1] }, .passed = { all[0] - flagged[0], all[1] - flagged[1] },
 	};
 }
@@ -219,7 +219,7 @@ static int add_bands(const struct entry *e, size_t n, size_t patients, int resam
 
 static struct operating_point no_point(void)
 {
-	return (struct operating_point){ .threshold = NAN, .below = NAN, .sensitivity = value_only(NAN), .specificity = value_only(NAN), .ppv = NAN, .npv = NAN };
+	return (struct operating_point){ .threshold = NAN, .below = NAN, .sensitivity = value_only(NAN), .specificity = value_only(NAN), .ppv = value_only(NAN), .npv = value_only(NAN) };
 }
 
 int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struct curves *out)
@@ -356,7 +356,7 @@ static struct operating_point point_of(const struct operating_point *chosen, con
 	return operate((const double[]){ chosen->threshold, chosen->below }, flagged, all);
 }
 
-/* Of the share of images that so many patients have. */
+/* Of the share of images, of which patients have so many. */
 static void bound_share(struct interval *share, const uint32_t *images, size_t patients, double *column, int resamples)
 {
 	const double effective = patients_effective(images, patients);
@@ -372,27 +372,49 @@ static void bound_share(struct interval *share, const uint32_t *images, size_t p
 		interval_of_share(share, effective);
 }
 
+enum { SHARES = 4 };
+
+static struct interval *share_of(struct operating_point *at, int k)
+{
+	struct interval *const all[SHARES] = { &at->sensitivity, &at->specificity, &at->ppv, &at->npv };
+
+	return all[k];
+}
+
+/* Images of each patient of which share k is one: that show it, that do not, that are flagged, and that are not. */
+static void count_of_share(const struct tally *t, int k, size_t patients, uint32_t *images)
+{
+	for (size_t p = 0; p < patients; p++) {
+		const uint32_t flagged = t->flagged[0][p] + t->flagged[1][p];
+
+		images[p] = k < 2 ? t->all[!k][p] : k == 2 ? flagged : t->all[0][p] + t->all[1][p] - flagged;
+	}
+}
+
 static int judge_tally(struct operating_point *at, const struct tally *t, size_t patients, int resamples, uint64_t seed)
 {
-	double *sensitivity = malloc(((size_t)resamples + 1) * sizeof *sensitivity), *specificity = malloc(((size_t)resamples + 1) * sizeof *specificity);
+	double *drawn = malloc((SHARES * (size_t)resamples + 1) * sizeof *drawn); /* [SHARES][resamples] */
 	uint16_t *weight = malloc((patients + 1) * sizeof *weight);
-	const int rc = sensitivity && specificity && weight ? 0 : -1;
+	uint32_t *images = malloc((patients + 1) * sizeof *images);
+	const int rc = drawn && weight && images ? 0 : -1;
 
 	for (int b = 0; rc == 0 && b < resamples; b++) {
 		patients_draw(weight, patients, seed, b);
-		struct operating_point drawn = point_of(at, t, patients, weight);
+		struct operating_point now = point_of(at, t, patients, weight);
 
-		sensitivity[b] = drawn.sensitivity.value;
-		specificity[b] = drawn.specificity.value;
+		for (int k = 0; k < SHARES; k++)
+			drawn[k * resamples + b] = share_of(&now, k)->value;
 	}
 	if (rc == 0) {
 		*at = point_of(at, t, patients, NULL);
-		bound_share(&at->sensitivity, t->all[1], patients, sensitivity, resamples);
-		bound_share(&at->specificity, t->all[0], patients, specificity, resamples);
+		for (int k = 0; k < SHARES; k++) {
+			count_of_share(t, k, patients, images);
+			bound_share(share_of(at, k), images, patients, drawn + k * resamples, resamples);
+		}
 	}
-	free(sensitivity);
-	free(specificity);
+	free(drawn);
 	free(weight);
+	free(images);
 	return rc;
 }
 
@@ -405,7 +427,7 @@ int operating_judge(struct operating_point *at, const struct scores *s, int c, i
 
 	if (isnan(threshold)) {
 		at->sensitivity = at->specificity = value_only(NAN);
-		at->ppv = at->npv = NAN;
+		at->ppv = at->npv = value_only(NAN);
 	} else if (rc == 0) {
 		long patients = patients_number(s->patient, s->n, number);
 

@@ -21,8 +21,8 @@ struct curve {
 struct operating_point {
 	double threshold;                /* a score; infinite: nothing may be flagged; NAN: too few patients, and all others are NAN too */
 	double below;                    /* the greatest score that is not flagged; -infinite: all are */
-	struct interval sensitivity, specificity; /* of a threshold chosen on the same images only the one that was not aimed at has a 95 % interval */
-	double ppv, npv;                 /* share of the flagged that are positive, of the others that are negative; NAN: there are none */
+	struct interval sensitivity, specificity; /* of a threshold chosen on the same images only the one of these that was not aimed at has a 95 % interval */
+	struct interval ppv, npv;        /* share of the flagged that are positive, of the others that are negative; NAN: there are none. With an interval where others chose the threshold */
 	uint64_t flagged[2], passed[2];  /* images, negatives and positives: of both that are flagged and that are not, the cross-tabulation that STARD asks for */
 };
 
@@ -53,8 +53,8 @@ int curves_of(const struct scores *s, int c, int resamples, uint64_t seed, struc
  * patients lack the finding (test_trainer_curves.c). */
 void curves_judge(struct curves *curves, const struct auroc_table *t, int c);
 
-/* Judges a threshold that other patients chose, as operating_probability() prints it, on class c of these images: both shares get
- * intervals, from LEAST_POSITIVES patients on. All but the threshold is NAN where no probability says it. Returns 0, or -1 without memory. */
+/* Judges a threshold that other patients chose, as operating_probability() prints it, on class c of these images: all four shares get
+ * intervals, from LEAST_POSITIVES patients on that have images of which they are shares. All but the threshold is NAN where no probability says it. Returns 0, or -1 without memory. */
 int operating_judge(struct operating_point *at, const struct scores *s, int c, int resamples, uint64_t seed);
 
 /* The threshold as a probability: rounded down to as few significant digits, but three or more, as flag the same images. NAN where no

@@ -37,8 +37,8 @@ static void put_operating(cJSON *o, const char *name, const struct operating_poi
 	json_number(x, "threshold", operating_probability(at, &digits));
 	json_interval(x, "sensitivity", &at->sensitivity);
 	json_interval(x, "specificity", &at->specificity);
-	json_number(x, "ppv", at->ppv);
-	json_number(x, "npv", at->npv);
+	json_measure(x, "ppv", &at->ppv);
+	json_measure(x, "npv", &at->npv);
 	const int any = !isnan(at->sensitivity.value);
 
 	json_number(x, "true_positives", any ? (double)at->flagged[1] : NAN);

@@ -72,13 +72,15 @@ static void put_none(struct page *page)
 }
 
 /* So many of so many images. */
-static void put_share(struct page *page, double share, uint64_t part, uint64_t rest)
+static void put_share(struct page *page, const struct interval *share, uint64_t part, uint64_t rest)
 {
-	if (isnan(share)) {
+	if (isnan(share->value)) {
 		put_none(page);
 		return;
 	}
-	page_put(page, "<td class=\"n\">%.3f<br><small>", share);
+	page_put(page, "<td class=\"n\">%.3f<br><small>", share->value);
+	if (!isnan(share->low))
+		page_put(page, "%.3f&#8211;%.3f<br>", share->low, share->high);
 	page_count(page, part);
 	page_put(page, "/");
 	page_count(page, part + rest);
@@ -112,8 +114,8 @@ static void put_point(struct page *page, const struct operating_point *at, enum 
 		put_interval(page, &at->sensitivity);
 	if (chosen_elsewhere || aim == AIM_SENSITIVITY)
 		put_interval(page, &at->specificity);
-	put_share(page, at->ppv, at->flagged[1], at->flagged[0]);
-	put_share(page, at->npv, at->passed[0], at->passed[1]);
+	put_share(page, &at->ppv, at->flagged[1], at->flagged[0]);
+	put_share(page, &at->npv, at->passed[0], at->passed[1]);
 }
 
 /* Lists them behind `why`: those whose labels the choosing file has, or those that it has none of. */
@@ -181,7 +183,13 @@ static void put_choice(const struct report *r, struct page *page)
 	}
 	page_put(page, "<b>These thresholds were chosen on ");
 	page_count(page, chosen->n);
-	page_put(page, " other images%s", *chosen->about.split ? " (split " : "");
+	page_put(page, " other images");
+	if (chosen->has_patients) {
+		page_put(page, " of ");
+		page_count(page, r->chosen.table.patients);
+		page_put(page, " patient%s", r->chosen.table.patients == 1 ? "" : "s");
+	}
+	page_put(page, "%s", *chosen->about.split ? " (split " : "");
 	page_text(page, chosen->about.split);
 	page_put(page, "%s%s.</b></p>\n", *chosen->about.split ? ")" : "", both_name_patients(r->in) ? ", and none of their patients is judged here" : "; whether of other patients, the files do not say");
 }
@@ -199,8 +207,9 @@ void report_operating(const struct report *r, struct page *page)
 	page_put(page, "<section><h2>Operating points%s</h2>", r->in->other ? " of A" : "");
 	if (n) {
 		page_put(page, "<p class=\"lead\">An image is flagged where the probability is the threshold, as it is printed, or more. Of the images that show the finding the sensitivity is flagged, of the others "
-			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; with the images counted below. Both have no "
-			       "interval, and hold where the finding is as common as here. Sensitivity and specificity with 95&nbsp;%% confidence intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\">");
+			       "the specificity is not. PPV: the share of the flagged images that show it; NPV: the share of the others that do not; with the images counted below. Both hold "
+			       "where the finding is as common as here%s. Sensitivity and specificity with 95&nbsp;%% confidence intervals. A threshold is n/a where too many images have the same probability for any to part them so.</p>\n<p class=\"lead\">",
+			 r->in->thresholds ? ", and have 95&nbsp;% confidence intervals" : "; they have no interval, as the same images chose the threshold");
 		put_choice(r, page);
 		put_rows(r, page);
 	}
