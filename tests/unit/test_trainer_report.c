@@ -435,6 +435,7 @@ static void on_paper_tables_are_whole(void **state)
 	assert_non_null(print);
 	assert_non_null(strstr(print, ".wide{overflow:visible}"));
 	assert_non_null(strstr(print, "svg{min-width:0}"));
+	assert_absent(page.text, "of the images whose label is known"); /* all are */
 	free(page.text);
 	predictions_free(&p);
 }

@@ -195,10 +195,13 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 			 number_of(row, "brier_low", NULL), number_of(row, "brier_high", NULL), number_of(row, "brier_skill", NULL), number_of(row, "brier_skill_low", NULL),
 			 number_of(row, "brier_skill_high", NULL));
 		assert_present(strstr(page.text, "<h2>Calibration"), cell);
+		snprintf(cell, sizeof cell, "<td class=\"n soft\">%.1f&nbsp;%%<br><small>of %d</small></td>", 100.0 * positives / s.n, s.n); /* not of all 400 */
+		assert_present(page.text, cell);
 		points += check_operating(row, &s);
 		mean += auroc / FINDINGS;
 		skill += number_of(row, "brier_skill", NULL) / FINDINGS;
 	}
+	assert_present(page.text, "Share: of the images whose label is known, which all the finding's numbers are of.");
 	assert_true(points > FINDINGS);
 	assert_close(number_of(json, "images", NULL), (double)p.n, 0);
 	assert_close(number_of(json, "patients", NULL), 134, 0);
@@ -298,10 +301,12 @@ static void check_rows(const char *page, const cJSON *column)
 			*c = *c == '_' ? ' ' : *c;
 		cJSON_ArrayForEach(group, column) {
 			const cJSON *of = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(group, "findings"), finding_names[f]);
-			double low = number_of(of, "auroc", "low");
+			double low = number_of(of, "auroc", "low"), positives = number_of(of, "positives", NULL), patients = number_of(of, "positive_patients", NULL);
 
-			n += snprintf(row + n, sizeof row - (size_t)n, "<td class=\"n\">%.0f</td><td class=\"n%s\">%.3f <small>", number_of(of, "positives", NULL), isnan(low) ? " soft" : "",
-				      number_of(of, "auroc", "value"));
+			n += snprintf(row + n, sizeof row - (size_t)n, "<td class=\"n\">%.0f", positives);
+			if (patients < positives)
+				n += snprintf(row + n, sizeof row - (size_t)n, "<br><small>of %.0f patient%s</small>", patients, patients == 1 ? "" : "s");
+			n += snprintf(row + n, sizeof row - (size_t)n, "</td><td class=\"n%s\">%.3f <small>", isnan(low) ? " soft" : "", number_of(of, "auroc", "value"));
 			n += isnan(low) ? snprintf(row + n, sizeof row - (size_t)n, "(too few)</small></td>") :
 					  snprintf(row + n, sizeof row - (size_t)n, "%.3f&#8211;%.3f</small></td>", low, number_of(of, "auroc", "high"));
 		}

@@ -170,8 +170,12 @@ static void put_column(const struct report *r, struct page *page, enum shortcut 
 
 				if (of->images && of->table.positives[f] + of->table.negatives[f] == 0) /* no label of it is known: it is not that none shows it */
 					page_put(page, "<td class=\"n soft\">n/a</td>");
-				else
-					put_number(page, of->table.positives[f]);
+				else {
+					page_put(page, "<td class=\"n\">");
+					page_count(page, of->table.positives[f]);
+					report_of_patients(r, page, &of->table, f);
+					page_put(page, "</td>");
+				}
 				report_value(page, &r->group[g].table.class[f], report_too_few);
 			}
 		page_put(page, "</tr>\n");
@@ -217,8 +221,8 @@ void report_groups(const struct report *r, struct page *page)
 	page_text(page, r->in->table->table);
 	page_put(page, " has them. Who was imaged at several ages or in both views counts in each group.");
 	put_untold(r, page);
-	page_put(page, " AUROC with 95&nbsp;%% confidence intervals. Of so many intervals one in twenty or so misses what it is about, and no difference between "
-		       "groups is tested here. Means of groups that count other findings are not to be compared.</p>\n");
+	page_put(page, " AUROC with 95&nbsp;%% confidence intervals; none where fewer than %d patients of the group show a finding, or do not. Of so many intervals one in twenty or so misses what it is about, and no difference between "
+		       "groups is tested here. Means of groups that count other findings are not to be compared.</p>\n", LEAST_POSITIVES);
 	put_patients(r, page);
 	put_column(r, page, SHORTCUT_SEX);
 	put_column(r, page, SHORTCUT_AGE);

@@ -61,6 +61,9 @@ void report_value(struct page *page, const struct interval *v, const char *why_n
 const char *report_no_mean(const struct auroc_table *t);
 extern const char report_too_few[];
 
+/* Below the number of images with a finding, of how many patients they are, by whom intervals go: where that is another number. */
+void report_of_patients(const struct report *r, struct page *page, const struct auroc_table *t, int f);
+
 void report_headline(const struct report *r, struct page *page);
 void report_findings(const struct report *r, struct page *page);
 void report_groups(const struct report *r, struct page *page);

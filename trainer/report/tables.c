@@ -120,6 +120,15 @@ static void put_bare(struct page *page, double value)
 	page_put(page, isnan(value) ? "<td class=\"n soft\">n/a</td>" : "<td class=\"n\">%.3f</td>", value);
 }
 
+void report_of_patients(const struct report *r, struct page *page, const struct auroc_table *t, int f)
+{
+	if (!r->in->predictions->has_patients || t->positive_patients[f] >= t->positives[f])
+		return;
+	page_put(page, "<br><small>of ");
+	page_count(page, t->positive_patients[f]);
+	page_put(page, " patient%s</small>", t->positive_patients[f] == 1 ? "" : "s");
+}
+
 static void put_finding(const struct report *r, struct page *page, int f, const struct scale *s)
 {
 	const struct curves *c = &r->a.curves[f];
@@ -133,16 +142,17 @@ static void put_finding(const struct report *r, struct page *page, int f, const 
 	else
 		page_put(page, "n/a");
 	page_put(page, known && auroc_patients(&r->a.table, f) < FEW_POSITIVES ? " <span class=\"warn\">!</span>" : "");
-	if (r->in->predictions->has_patients && r->a.table.positive_patients[f] < c->positives) { /* by whom the intervals go */
-		page_put(page, "<br><small>of ");
-		page_count(page, r->a.table.positive_patients[f]);
-		page_put(page, " patient%s</small>", r->a.table.positive_patients[f] == 1 ? "" : "s");
-	}
+	report_of_patients(r, page, &r->a.table, f);
 	page_put(page, "</td>");
-	if (known)
-		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%</td>", (double)c->positives / (double)known < 0.01 ? 2 : 1,
-			 100 * (double)c->positives / (double)known);
-	else
+	if (known) {
+		page_put(page, "<td class=\"n soft\">%.*f&nbsp;%%", (double)c->positives / (double)known < 0.01 ? 2 : 1, 100 * (double)c->positives / (double)known);
+		if (known < r->in->predictions->n) {
+			page_put(page, "<br><small>of ");
+			page_count(page, known);
+			page_put(page, "</small>");
+		}
+		page_put(page, "</td>");
+	} else
 		page_put(page, "<td class=\"n soft\">n/a</td>");
 	report_value(page, &r->a.table.class[f], report_too_few);
 	put_forest(r, page, s, &r->a.table.class[f], &r->b.table.class[f], oracle ? oracle[f] : NAN);
@@ -179,6 +189,18 @@ static int has_few(const struct auroc_table *t)
 	return few;
 }
 
+static int any_unknown(const struct report *r)
+{
+	int any = 0;
+
+	for (int f = 0; f < FINDINGS; f++) {
+		const size_t known = r->a.table.positives[f] + r->a.table.negatives[f];
+
+		any |= known > 0 && known < r->in->predictions->n;
+	}
+	return any;
+}
+
 static int same_findings(const struct report *r)
 {
 	for (int f = 0; f < FINDINGS; f++)
@@ -201,9 +223,9 @@ void report_findings(const struct report *r, struct page *page)
 	if (r->in->other)
 		widen(&s, &r->b.table);
 	s.ticks = (int)lround(10 * (s.high - s.low)) + 1;
-	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% confidence intervals.%s%s", r->in->other ?
-		       " A is this model, B the one it is compared with." : "", report_oracle(r) ?
-		       " The upright stroke is the best AUROC that these synthetic images allow." : "");
+	page_put(page, "<section><h2>Findings</h2><p class=\"lead\">AUROC and average precision (AP) with 95&nbsp;%% confidence intervals.%s%s%s", any_unknown(r) ?
+		       " Share: of the images whose label is known, which all the finding's numbers are of." : "", r->in->other ? " A is this model, B the one it is compared with." : "", report_oracle(r) ?
+		       " The upright stroke is the best AUROC that these synthetic images allow on average: on so many a model may be above it by chance." : "");
 	if (has_few(&r->a.table))
 		page_put(page, " <span class=\"warn\">!</span> Fewer than %d patients show it, or do not.", FEW_POSITIVES);
 	page_put(page, "</p>\n");
