@@ -14,6 +14,7 @@ load trained
 	grep -q "<div class=\"big\">$mean</div>" r.html
 	grep -q 'Synthetic images' r.html
 	grep '"event":"start"' log1.jsonl | grep -q '"threads":1}' # those of --threads, not this machine's share
+	grep -q "<dt>Trained on</dt><dd>$(python3 -c 'import json; print("%(images)d images of %(patients)d patients" % json.load(open("set/manifest.json"))["splits"]["train"])')</dd>" r.html
 	chexnet report --predictions 1.csv --resamples 100 --out alone.html
 	grep -q 'Synthetic images' alone.html
 	grep -q 'chexnet report --predictions 1.csv' r.html

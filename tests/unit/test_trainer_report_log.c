@@ -49,7 +49,7 @@ static const char resumed[] =
 	"{\"event\":\"eval\",\"step\":2,\"split\":\"val\",\"loss\":0.85,\"mean\":{\"auroc\":0.6,\"low\":0.5,\"high\":0.7}}\n"
 	"{\"event\":\"step\",\"step\":3,\"loss\":0.7,\"lr\":1e-4}\n"
 	"{\"event\":\"step\",\"step\":4,\"los\n"
-	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2,\"global_batch\":32}\r\n\n"
+	"{\"event\":\"start\",\"model\":\"densenet121\",\"ranks\":2,\"global_batch\":32,\"splits\":{\"train\":{\"images\":78468,\"patients\":25207},\"val\":{\"images\":1,\"patients\":1},\"test\":{\"images\":-1}}}\r\n\n"
 	"{\"event\":\"step\",\"step\":2,\"loss\":0.81,\"lr\":1e-4}\n"
 	"{\"event\":\"step\",\"step\":3,\"loss\":0.71,\"lr\":1e-4}\n"
 	"{\"event\":\"eval\",\"step\":3,\"split\":\"val\",\"loss\":0.7,\"mean\":{\"auroc\":null}}\n"
@@ -332,6 +332,8 @@ static void a_log_of_synthetic_images_makes_no_others_synthetic(void **state)
 
 		assert_int_equal(strstr(page.text, "Synthetic images") == NULL, other);
 		assert_int_equal(strstr(page.text, "mined from report texts") != NULL, other);
+		assert_present(page.text, "<dt>Trained on</dt><dd>78,468 images of 25,207 patients</dd>");
+		assert_present(page.text, "<dt>Validated on</dt><dd>1 image of 1 patient, by which the weights were chosen</dd>");
 		free(page.text);
 	}
 	train_log_free(&log);
@@ -409,7 +411,7 @@ static void intervals_that_a_log_lacks_are_not_said_to_be_shaded(void **state)
 static void numbers_beyond_reason_are_none(void **state)
 {
 	static const char text[] =
-		"{\"event\":\"start\",\"ranks\":1e999,\"nodes\":-1e999,\"global_batch\":1e999,\"seed\":1,\"places\":[{\"rank\":1e999,\"threads\":1}]}\n"
+		"{\"event\":\"start\",\"ranks\":1e999,\"nodes\":-1e999,\"global_batch\":1e999,\"seed\":1,\"splits\":{\"train\":{\"images\":1e999,\"patients\":1},\"val\":{\"images\":-64,\"patients\":1}},\"places\":[{\"rank\":1e999,\"threads\":1}]}\n"
 		"{\"event\":\"step\",\"step\":1e999,\"loss\":0.9}\n"
 		"{\"event\":\"step\",\"step\":1,\"loss\":1e999,\"lr\":1e999,\"images_per_s\":-1e999,\"time\":1e999}\n"
 		"{\"event\":\"step\",\"step\":2,\"loss\":0.5}\n"
@@ -429,6 +431,8 @@ static void numbers_beyond_reason_are_none(void **state)
 	assert_absent(page.text, " inf");
 	assert_absent(page.text, "-inf");
 	assert_absent(page.text, "18,446,744"); /* -64 as a count */
+	assert_absent(page.text, "<dt>Trained on</dt>");
+	assert_absent(page.text, "<dt>Validated on</dt>");
 	free(page.text);
 	train_log_free(&log);
 	predictions_free(&p);

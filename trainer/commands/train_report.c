@@ -33,6 +33,16 @@ static void print_split(struct train *t, const struct dataset *d)
 			shares_patients(t, d) ? ", LEAK: shares patients with another split" : "");
 }
 
+static void add_split(cJSON *splits, const struct dataset *d)
+{
+	if (!d)
+		return;
+	cJSON *split = cJSON_AddObjectToObject(splits, dataset_split(d));
+
+	json_number(split, "images", (double)dataset_count(d));
+	json_number(split, "patients", (double)dataset_patients(d));
+}
+
 static void start_event(struct train *t)
 {
 	cJSON *event = log_event(&t->log, "start");
@@ -50,6 +60,11 @@ static void start_event(struct train *t)
 	cJSON_AddBoolToObject(event, "leak_checked", !t->at.unchecked);
 	if (t->conf->mask)
 		cJSON_AddStringToObject(event, "mask", t->conf->mask);
+	cJSON *splits = cJSON_AddObjectToObject(event, "splits");
+
+	add_split(splits, t->train);
+	add_split(splits, t->val);
+	add_split(splits, t->test);
 	json_number(event, "parameters", (double)t->model.plan.n_weights);
 	json_number(event, "image_size", t->network.image_size);
 	json_number(event, "ranks", t->world->at->size);

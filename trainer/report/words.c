@@ -319,6 +319,21 @@ static void put_number(struct page *page, const char *name, double value)
 		page_put(page, "<dt>%s</dt><dd>%.15g</dd>\n", name, value);
 }
 
+/* Of how many a split of the training was. */
+static void put_split(struct page *page, const cJSON *start, const char *split, const char *name, const char *what)
+{
+	const cJSON *of = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(start, "splits"), split);
+	const double images = json_get_number(of, "images"), patients = json_get_number(of, "patients");
+
+	if (!(images >= 0 && images < 1e15 && patients >= 0 && patients < 1e15))
+		return;
+	page_put(page, "<dt>%s</dt><dd>", name);
+	page_count(page, (size_t)images);
+	page_put(page, " image%s of ", images == 1 ? "" : "s");
+	page_count(page, (size_t)patients);
+	page_put(page, " patient%s%s</dd>\n", patients == 1 ? "" : "s", what);
+}
+
 void report_provenance(const struct report *r, struct page *page)
 {
 	const struct report_input *in = r->in;
@@ -365,6 +380,8 @@ void report_provenance(const struct report *r, struct page *page)
 	put_row(page, "Training command", json_get_text(start, "command"));
 	put_row(page, "trained by version", json_get_text(start, "version"));
 	put_row(page, in->log && in->log->mixed_precision ? "Precision in the end" : "Precision", json_get_text(start, "precision"));
+	put_split(page, start, "train", "Trained on", "");
+	put_split(page, start, "val", "Validated on", ", by which the weights were chosen");
 	put_number(page, "Parameters", json_get_number(start, "parameters"));
 	put_number(page, "Input, pixels a side", json_get_number(start, "image_size"));
 	put_number(page, "Global batch", json_get_number(start, "global_batch"));
