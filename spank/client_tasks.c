@@ -209,7 +209,7 @@ static void check_cpus(const struct step_words *w, const struct step_size *size,
 	if (alike)
 		cpus -= sum_of_largest(counts, nodes - 1);
 	per_node = alike ? (tasks + size->nodes - 1) / size->nodes : tasks;
-	if (per_node * need <= cpus)
+	if ((int64_t)per_node * need <= cpus)
 		return;
 	smallest_count(counts, &position);
 	if (nodes < hosts && alike)

@@ -92,14 +92,19 @@ void step_warn_distance(spank_t spank, int speaker)
 			explain_distance(step.node, step.request, &step.plan, first, line, sizeof line));
 }
 
+int64_t step_cpus_of(spank_t spank, int tasks)
+{
+	char each[16];
+	return spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS ? (int64_t)tasks * atoi(each) : tasks;
+}
+
 /* Whether a step of a job that stays as it is can have so many tasks. */
 static bool has_cpus(spank_t spank, int tasks, int nodes)
 {
-	char text[256], each[16];
-	const int need = spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS ? atoi(each) : 1;
+	char text[256];
 	const int cpus = spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS ? sum_of_largest(text, nodes) : -1;
 
-	return step.options.whole_job || cpus < 0 || tasks * need <= cpus;
+	return step.options.whole_job || cpus < 0 || step_cpus_of(spank, tasks) <= cpus;
 }
 
 const char *step_limits(char buf[WITHOUT_LIMITS])

@@ -62,6 +62,8 @@ void step_warn_idle(spank_t spank);
 
 /* A number that Slurm knows of the step; 1 where it does not say. */
 int step_number(spank_t spank, spank_item_t item);
+/* CPUs that so many tasks need. */
+int64_t step_cpus_of(spank_t spank, int tasks);
 /* Slurm's rank of a local task. */
 uint32_t global_rank(spank_t spank, int local);
 

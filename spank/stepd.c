@@ -178,11 +178,10 @@ static bool leaves_gpus(int tasks)
 /* Whether the CPUs of the job's first two nodes are enough for so many tasks: those of -n alone are where the tasks are now. */
 static bool have_cpus(spank_t spank, int first, int second)
 {
-	char text[64], each[16];
-	const int need = spank_getenv(spank, "SLURM_CPUS_PER_TASK", each, sizeof each) == ESPANK_SUCCESS ? atoi(each) : 1;
+	char text[64];
 	int cpus[2], known = spank_getenv(spank, "SLURM_JOB_CPUS_PER_NODE", text, sizeof text) == ESPANK_SUCCESS ? sscanf(text, "%d,%d", &cpus[0], &cpus[1]) : 0;
 
-	return known > 0 && first * need <= cpus[0] && second * need <= cpus[known - 1]; /* both, in "8(x2)" */
+	return known > 0 && step_cpus_of(spank, first) <= cpus[0] && step_cpus_of(spank, second) <= cpus[known - 1]; /* both, in "8(x2)" */
 }
 
 /* Where two nodes have different numbers of GPUs, and the step as many tasks as both together: the tasks of the first node, so many

@@ -295,7 +295,7 @@ static const char *spread(const struct step_words *w, const struct step_size *si
 
 	if (many && !each && can_spread(w, size, gpus, each))
 		used = snprintf(buf, SPREAD, " --gpus-per-node=%d", gpus / size->nodes);
-	if (many && w->ntasks_per_node && tasks % size->nodes == 0)
+	if (many && w->ntasks_per_node && tasks % size->nodes == 0 && atoi(w->ntasks_per_node) != tasks / size->nodes)
 		snprintf(buf + used, (size_t)(SPREAD - used), " --ntasks-per-node=%d", tasks / size->nodes);
 	return buf;
 }

@@ -79,7 +79,7 @@ hvd: no GPU in this step, and how many sockets its nodes have is not known: one 
 	run in_cluster env SLURM_NPROCS=1 srun -Q --gpus=2 --hvd "$SHOW"
 	refused '1 task but 2 GPUs: type -n 2, -G 1, or --hvd-bind=gpus-per-task=2'
 	run in_cluster env SLURM_NTASKS_PER_NODE=1 srun -Q -N2 --gpus-per-node=2 --hvd "$SHOW"
-	refused '2 tasks but 4 GPUs: type -n 4, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
+	refused '2 tasks but 4 GPUs: type -n 4 --ntasks-per-node=2, --gpus-per-node=1, or --hvd-bind=gpus-per-task=2'
 	run srun --gpus=1 --hvd --hvd-bind=gpus-per-task=2 "$SHOW"
 	refused 'gpus-per-task=2 but 1 GPU'
 	# where the job says --hvd, not every step of it is a training

@@ -149,6 +149,24 @@ static void idle_gpus_come_with_what_uses_them(void **state)
 	step_tasks = 4;
 	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
 	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4, or --hvd-bind=gpus-per-task=2, if all nodes have 4 GPUs"));
+	assert_int_equal(run_step("hide-gpus,socket,ntasks-per-socket,ntasks-per-gpu", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 8 --ntasks-per-node=4 and no --ntasks-per-socket --ntasks-per-gpu, or --hvd-bind="));
+	/* the other node has one task, and not two */
+	step_tasks = 3;
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_string_equal(strstr(record->line, ": type"), ": type -n 8 --ntasks-per-node=4 if all nodes have 4 GPUs");
+	/* no more tasks than the job has CPUs for, and however many CPUs each is said to need */
+	step_tasks = 4;
+	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "4(x2)", 1);
+	assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+	assert_non_null(strstr(record->line, ": type -n 8 "));
+	for (int i = 0; i < 2; i++) {
+		spank_setenv(NULL, "SLURM_CPUS_PER_TASK", i ? "536870912" : "2", 1);
+		assert_int_equal(run_step("hide-gpus,socket", 2, 0), 0);
+		assert_string_equal(strstr(record->line, ": type"), ": type --hvd-bind=gpus-per-task=2 if all nodes have 4 GPUs");
+	}
+	spank_unsetenv(NULL, "SLURM_CPUS_PER_TASK");
+	spank_unsetenv(NULL, "SLURM_JOB_CPUS_PER_NODE");
 	visible = NULL;
 	step_nodes = 1;
 	step_tasks = 0;

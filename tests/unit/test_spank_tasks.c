@@ -232,7 +232,15 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "4", .group = 2, .ntasks = "6"), "6 tasks with 2 GPUs each but 4 GPUs a node: type -N 3, or -n 2 for one node");
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6"), "6 tasks but 4 GPUs: type -n 4, or --hvd-bind=share");
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
-	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8 --ntasks-per-node=4");
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
+	refuses(STEP(.gpus_per_node = "4", .nodes = "2", .ntasks_per_node = "2"), "4 tasks but 8 GPUs: type -n 8 --ntasks-per-node=4, --gpus-per-node=2, or --hvd-bind=gpus-per-task=2");
+	/* of one number for all nodes Slurm deals as it likes, unless it hears those of each; in a job they are there already */
+	refuses(STEP(.gpus = "8", .nodes = "2", .ntasks = "4"),
+		"4 tasks but 8 GPUs: type -n 8 --gpus-per-node=4, -G 4 --gpus-per-node=2, or --hvd-bind=gpus-per-task=2 --gpus-per-node=4");
+	refuses(STEP(.gpus = "8", .nodes = "2", .ntasks = "4", .in_job = true), "4 tasks but 8 GPUs: type -n 8");
+	/* what would keep Slurm from starting so many */
+	refuses(STEP(.gpus = "4", .ntasks = "6", .ntasks_per_socket = "1"), "6 tasks but 4 GPUs: type -n 4 and no --ntasks-per-socket");
+	refuses(STEP(.gpus = "4", .ntasks = "3", .ntasks_per_core = "1"), "3 tasks but 4 GPUs: type -n 4 and no --ntasks-per-core");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus = "4", .ntasks_per_node = "3"), "3 tasks but 4 GPUs: type -n 4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2");
