@@ -107,6 +107,28 @@ static void who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks(void
 	hesitates = 0;
 }
 
+/* Rank 1 cannot do its part in the sub-world of ranks 0 and 1, while rank 3 takes its time in the other. */
+static void split_beside_one_that_fails(void *arg)
+{
+	(void)arg;
+	struct hvd *h = join_within(20), *s;
+	const rlim_t few = files_more(1);
+	if (meeting_rank == 1)
+		must(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ few, few }));
+	hesitates = meeting_rank == 3 ? 200000 : 0;
+	int status = hvd_split(h, meeting_rank / 2, &s);
+	must(!status == (meeting_rank >= 2) && !status == !!s);
+	hvd_close(s);
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void a_split_that_fails_on_some_ranks_is_none_of_the_others(void **state)
+{
+	(void)state;
+	run_ranks("aaaa", split_beside_one_that_fails, NULL);
+}
+
 static int messages(struct mesh *m)
 {
 	int n = 0;
@@ -194,6 +216,7 @@ int main(void)
 		cmocka_unit_test(a_split_that_fails_on_its_first_rank_fails_on_all_and_loses_none),
 		cmocka_unit_test(a_split_that_fails_on_another_rank_fails_on_all_at_once_and_says_where_and_why),
 		cmocka_unit_test(who_has_come_on_the_last_file_is_not_sent_away_before_it_speaks),
+		cmocka_unit_test(a_split_that_fails_on_some_ranks_is_none_of_the_others),
 		cmocka_unit_test(splits_that_fail_leave_no_messages),
 		cmocka_unit_test(a_program_that_may_open_no_more_files_stays_in_its_world),
 		cmocka_unit_test(a_cut_by_measurement_opens_no_file),

@@ -2,6 +2,8 @@
  * Collectives that are started without waiting: they run in their order, and whoever starts one waits for nobody. */
 #include "tests/unit/runtime_world.h"
 
+#include "runtime/backend.h"
+
 enum { REQUESTS = 4500 };
 
 static void start_many(void *arg)
@@ -151,6 +153,42 @@ static void a_forked_process_closes_no_world(void **state)
 	run_ranks("aab", close_in_a_child, NULL);
 }
 
+static int fail_slowly(struct hvd *h, const struct op *op)
+{
+	int status = backend_cpu.run(h, op);
+	usleep(status ? 200000 : 0);
+	return status;
+}
+
+/* Rank 1 dies while the others have a sum in flight, whose failure comes late. */
+static void recover_beside_a_request(void *arg)
+{
+	struct backend slow = backend_cpu;
+	struct hvd *h = join_to_survive(20);
+	double x = 1;
+	(void)arg;
+	slow.run = fail_slowly;
+	h->backend = &slow;
+	if (meeting_rank == 1) {
+		while (peer_now(h->mesh, 0).doing.what != DOING_OP + OP_ALLREDUCE || peer_now(h->mesh, 2).doing.what != DOING_OP + OP_ALLREDUCE)
+			usleep(1000);
+		raise(SIGKILL);
+	}
+	long request = hvd_start_allreduce(h, &x, &x, 1, HVD_F64, HVD_SUM);
+	while (!stop_word(h))
+		usleep(1000);
+	works(h, hvd_recover(h));
+	must(hvd_wait(h, request) == HVD_EINVAL);
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+}
+
+static void a_recovery_waits_for_what_is_in_flight(void **state)
+{
+	(void)state;
+	run_ranks_but(1, "aaa", recover_beside_a_request, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -158,6 +196,7 @@ int main(void)
 		cmocka_unit_test(who_starts_waits_for_nobody),
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(a_forked_process_closes_no_world),
+		cmocka_unit_test(a_recovery_waits_for_what_is_in_flight),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
