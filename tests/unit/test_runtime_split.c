@@ -2,6 +2,8 @@
  * Sub-worlds: who is in them, sums in them, and a death in one. */
 #include "tests/unit/runtime_world.h"
 
+#include <sys/socket.h>
+
 static struct hvd *open_world(int on_death)
 {
 	struct hvd *h;
@@ -393,17 +395,22 @@ static int go_on(struct boot *b, char *why)
 }
 
 /* Rank 1 has its links in the sub-world, and shares no memory there. */
+static void link_in_a_split(struct hvd *h, struct mesh *m)
+{
+	struct boot boot = { .rank = 1, .size = 2, .nodes = 1, .host = "node-a", .state = h->mesh, .lookup = hear_invitation, .host_of = meeting_host_of, .over = go_on };
+	int32_t color = 0, colors[2];
+	mesh_doing(h->mesh, DOING_SPLIT, 0);
+	works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
+	works(h, mesh_open(m, &boot, &h->conf, h->error));
+}
+
 static void hang_in_a_split(void *arg)
 {
 	struct hvd *h = join_to_survive(2), *part;
 	(void)arg;
 	if (meeting_rank) {
 		struct mesh m;
-		struct boot boot = { .rank = 1, .size = 2, .nodes = 1, .host = "node-a", .state = h->mesh, .lookup = hear_invitation, .host_of = meeting_host_of, .over = go_on };
-		int32_t color = 0, colors[2];
-		mesh_doing(h->mesh, DOING_SPLIT, 0);
-		works(h, mesh_gather(h->mesh, &color, sizeof color, colors));
-		works(h, mesh_open(&m, &boot, &h->conf, h->error));
+		link_in_a_split(h, &m);
 		while (!stop_word(h))
 			usleep(1000);
 		must(hvd_recover(h) == HVD_EBOOT);
@@ -412,6 +419,29 @@ static void hang_in_a_split(void *arg)
 	must(hvd_split(h, 0, &part) == HVD_EPEER && hvd_lost(h) == 1 && strstr(hvd_error(h), "alive, but it did not come along within the deadline"));
 	works(h, hvd_recover(h));
 	works(h, hvd_close(h));
+}
+
+/* As one does that cannot go on there. */
+static void end_a_link_in_a_split(void *arg)
+{
+	struct hvd *h = join_to_survive(20), *part;
+	struct mesh m;
+	(void)arg;
+	if (meeting_rank) {
+		link_in_a_split(h, &m);
+		shutdown(peer_now(&m, 0).fd, SHUT_RDWR);
+	} else {
+		must(hvd_split(h, 0, &part) == HVD_EBOOT && !part);
+	}
+	works(h, hvd_barrier(h));
+	works(h, hvd_close(h));
+	_exit(0);
+}
+
+static void who_ends_its_links_in_a_split_is_not_lost_to_the_world(void **state)
+{
+	(void)state;
+	run_ranks("aa", end_a_link_in_a_split, NULL);
 }
 
 static void who_is_late_in_a_split_is_lost_to_the_world(void **state)
@@ -491,6 +521,7 @@ int main(void)
 		cmocka_unit_test(who_closes_a_sub_world_is_not_lost_to_the_world),
 		cmocka_unit_test(a_recovery_waits_for_what_broke_the_sub_world),
 		cmocka_unit_test(who_is_late_in_a_split_is_lost_to_the_world),
+		cmocka_unit_test(who_ends_its_links_in_a_split_is_not_lost_to_the_world),
 		cmocka_unit_test(who_waits_for_what_broke_a_split_is_not_lost_by_that),
 		cmocka_unit_test(who_is_late_in_a_sub_world_is_called_late_and_lives),
 		cmocka_unit_test(a_sub_world_is_closed_once_the_world_above_knows_what_broke_it),
