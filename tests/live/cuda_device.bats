@@ -60,6 +60,7 @@ load cuda
 		    assert [r["why"] for r in rows[-2:]] == 2 * ["exit status 1: torch.OutOfMemoryError: CUDA out of memory."], rows[-2:]
 		    # nothing that one item does or prints ends the call for the others; where one fails, what it noted is said, and not how far it came
 		    assert run.summary({"status": "failed", "result": {"worst_error": 0, "note": "misaligned address"}}) == "misaligned address"
+		    assert run.summary({"status": "ok", "result": {"median_us": 12.345}}) == "12.35 µs"  # of two layers' kernels there is no rate
 		    call(out, item("own:b", "print('{\"images_per_s\": null, \"note\": \"none\"}')", 9), item("own:c", "print('[]')", 9), limit=9)
 		    before, run.run_item = run.run_item, lambda *_: 1 / 0
 		    assert call(out, item("own:d", ok, 9))[-3:] == [("own:b", "ok"), ("own:c", "failed"), ("own:d", "failed")]
