@@ -388,6 +388,34 @@ static int no_image(const struct origin *o, size_t i, struct decoder *d, struct 
 	return fail(e, EXIT_DATA, "%s: gone", o->samples[i].id);
 }
 
+static size_t broken(void)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < audit.n_items; i++)
+		n += strstr(audit.items[i].text, ": gone") != NULL;
+	return n;
+}
+
+/* Whoever has to fetch them again needs their names; of a directory that cannot be read at all, the first thousand do. */
+static void a_thousand_broken_images_are_named_and_more_are_counted(void **state)
+{
+	(void)state;
+	for (size_t count = 1000; count <= 1001; count++) {
+		struct origin o = { .count = count, .samples = calloc(count, sizeof *o.samples), .split = calloc(count, 1), .decode = no_image };
+
+		for (size_t i = 0; i < count; i++) {
+			snprintf(o.samples[i].id, SAMPLE_ID, "%08zu_000.png", i);
+			o.samples[i].patient = (uint32_t)i;
+		}
+		run_audit(&o, 1);
+		assert_int_equal(broken(), 1000);
+		if (count > 1000)
+			find(AUDIT_IMAGES, "1001 images cannot be decoded in all");
+		origin_close(&o);
+	}
+}
+
 /* As much at once as there can be: nothing is left out of the list. */
 static void every_problem_is_in_the_list(void **state)
 {
@@ -408,8 +436,7 @@ static void every_problem_is_in_the_list(void **state)
 		listed += audit.items[i].problem;
 	assert_int_equal(listed, audit.problems);
 	assert_true(audit.n_items > 70 && audit.n_items < AUDIT_ITEMS);
-	find(AUDIT_IMAGES, ": gone");
-	find(AUDIT_IMAGES, "images cannot be decoded in all");
+	assert_int_equal(broken(), o.count);
 	note_of("Atelectasis: no positives: its AUROC is not defined in train");
 	note_of("Hernia: no positives: its AUROC is not defined in test");
 	origin_close(&o);
@@ -476,6 +503,7 @@ int main(void)
 		cmocka_unit_test(a_finding_that_age_sex_or_follow_up_tells_is_named),
 		cmocka_unit_test(what_few_patients_share_is_put_down_to_chance),
 		cmocka_unit_test(a_column_that_is_not_looked_at_is_said),
+		cmocka_unit_test(a_thousand_broken_images_are_named_and_more_are_counted),
 		cmocka_unit_test(every_problem_is_in_the_list),
 		cmocka_unit_test(without_lists_patients_are_divided_as_prepare_would),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),

@@ -176,7 +176,7 @@ const struct command command_audit = {
 	.summary = "tell what is wrong with a data set",
 	.description =
 		"Each PATH is a prepared data set, a directory as NIH publishes it, TFRecords of Dell's trainer, or a label table alone. Looks for patients in two "
-		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken or odd, "
+		"splits, labels in another order than the table's, duplicates by name and by pixels, images that are missing, broken (the first 1000 are named) or odd, "
 		"findings too rare to be judged, and those that the view (AP or PA), age, sex or follow-up number alone would tell. A PATH that cannot be read is named and the others are audited all the same. Ends with 65 when there is a problem.",
 	.options = options,
 	.run = run,

@@ -328,13 +328,13 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 		if (!l->fault && !o->side)
 			sample_names_add(&shapes[image_shape(l->width, l->height, NETWORK_SIDE)], id);
 		if (l->fault) {
-			if (bad++ < 10)
+			if (bad++ < AUDIT_BROKEN)
 				audit_say(a, AUDIT_IMAGES, 1, 1, "%.380s", l->why);
 		} else {
 			sample_names_add(&tones[tone_kind(&l->tone)], id);
 		}
 	}
-	if (bad > 10)
+	if (bad > AUDIT_BROKEN)
 		audit_say(a, AUDIT_IMAGES, 1, bad, "%zu images cannot be decoded in all", bad);
 	const struct sample_names *constant = &tones[TONE_CONSTANT], *inverted = &tones[TONE_INVERTED], *empty = &tones[TONE_EMPTY];
 	if (constant->count)
