@@ -360,6 +360,11 @@ static void what_is_no_image_is_called_by_its_name(void **state)
 	expect_refusal("version https://git-lfs.github.com/spec/v1\n", 43, "a Git LFS pointer");
 	expect_refusal("\x1f\x8b\x08", 3, "gzip");
 	expect_refusal("hello", 5, "neither PNG nor JPEG");
+	uint8_t zeros[512] = { 0 };
+	expect_refusal(zeros, 511, "neither PNG nor JPEG");
+	expect_refusal(zeros, 512, "begins with zeros alone, as where its content never reached the disk: copy it again");
+	zeros[511] = 1;
+	expect_refusal(zeros, 512, "neither PNG nor JPEG");
 	expect_refusal("\x89PNG\r\n\x1a\n", 8, "truncated in its header");
 }
 

@@ -74,6 +74,8 @@ static const char *guess(const uint8_t *file, size_t size)
 		return "gzip-compressed: unpack it first";
 	if (size >= 132 && memcmp(file + 128, "DICM", 4) == 0)
 		return "DICOM: convert it to PNG first, with its window applied, and inverted where it is MONOCHROME1 (bones are to be light)";
+	if (size >= 512 && file[0] == 0 && memcmp(file, file + 1, 511) == 0)
+		return "begins with zeros alone, as where its content never reached the disk: copy it again";
 	return "neither PNG nor JPEG";
 }
 
