@@ -410,8 +410,89 @@ static void a_thousand_broken_images_are_named_and_more_are_counted(void **state
 		}
 		run_audit(&o, 1);
 		assert_int_equal(broken(), 1000);
+		for (int i = 0; i < audit.n_items; i++) /* what has no pixels has not those of another one */
+			assert_int_not_equal(audit.items[i].kind, AUDIT_DUPLICATES);
 		if (count > 1000)
 			find(AUDIT_IMAGES, "1001 images cannot be decoded in all");
+		origin_close(&o);
+	}
+}
+
+static int keeps_back(const struct origin *o, size_t i, struct decoder *d, struct image *image, struct error *e)
+{
+	(void)d, (void)image;
+	return fail(e, i == 7 ? EXIT_INTERNAL : EXIT_DATA, "%s: cannot be read: Permission denied", o->samples[i].id);
+}
+
+static void what_could_not_be_looked_at_is_not_called_broken(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	struct audit_conf conf = { .pixels = 1, .threads = 2 };
+	struct error e = { 0 };
+
+	o.decode = keeps_back;
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), -EXIT_INTERNAL);
+	assert_memory_equal(e.text, o.samples[7].id, strlen(o.samples[7].id));
+	origin_close(&o);
+}
+
+/* Three images for training, two for validation and one for the test are one patient's, and all but those for training are. */
+static void a_leak_is_measured_by_the_images_of_the_later_split(void **state)
+{
+	(void)state;
+	struct origin o = { .count = 9, .samples = calloc(9, sizeof *o.samples), .split = calloc(9, 1) };
+	struct audit_conf conf = { .threads = 1 };
+	struct error e = { 0 };
+
+	for (size_t i = 0; i < 9; i++) {
+		snprintf(o.samples[i].id, SAMPLE_ID, "%zu.png", i);
+		o.samples[i].patient = i < 6 ? 1 : 2;
+		o.split[i] = i == 5 ? SPLIT_TEST : i == 3 || i == 4 ? SPLIT_VAL : SPLIT_TRAIN;
+	}
+	assert_int_equal(audit_run(&audit, &o, &conf, &e), 0);
+	find(AUDIT_LEAK, "1 patient is in both train and val (patient 1 is one): 2 of 2 val images are theirs (100 %)");
+	find(AUDIT_LEAK, "1 patient is in both train and test (patient 1 is one): 1 of 1 test images are theirs (100 %)");
+	find(AUDIT_LEAK, "1 patient is in both val and test (patient 1 is one): 1 of 1 test images are theirs (100 %)");
+	origin_close(&o);
+}
+
+/* Labels that a table does not have are wrong ones, and no other order, where they fit another finding hardly better. */
+static void wrong_labels_are_not_called_another_order(void **state)
+{
+	(void)state;
+	struct origin o = open_tree(tree);
+	int one = 0;
+
+	for (size_t i = 0; i < o.count; i++) {
+		int here = !one && (o.samples[i].labels >> 5 & 1) && !(o.samples[i].labels >> 4 & 1); /* one that is Nodule and not Mass */
+		one |= here;
+		o.samples[i].labels = (o.samples[i].labels & ~(1u << 4)) | (uint32_t)here << 4;
+	}
+	assert_true(one);
+	run_audit(&o, 0);
+	find(AUDIT_LABELS, "Mass differs from the table in ");
+	origin_close(&o);
+}
+
+/* Fewer than one in ten of the images in it. */
+static void another_data_sets_table_is_not_compared(void **state)
+{
+	(void)state;
+	for (size_t in_it = 39; in_it <= 40; in_it++) {
+		struct origin o = open_tree(tree);
+		int compared = 0;
+
+		for (size_t i = 0; i < o.count; i++)
+			if (i < in_it)
+				o.samples[i].labels ^= 1u << 4;
+			else
+				snprintf(o.samples[i].id, SAMPLE_ID, "other-%zu.png", i);
+		run_audit(&o, 0);
+		for (int i = 0; i < audit.n_items; i++)
+			compared += strstr(audit.items[i].text, "Mass differs from the table") != NULL;
+		assert_int_equal(compared, in_it == 40);
+		note_of(in_it == 40 ? "360 of 400 images have no row in " : ": another data set's table, not compared");
 		origin_close(&o);
 	}
 }
@@ -504,6 +585,10 @@ int main(void)
 		cmocka_unit_test(what_few_patients_share_is_put_down_to_chance),
 		cmocka_unit_test(a_column_that_is_not_looked_at_is_said),
 		cmocka_unit_test(a_thousand_broken_images_are_named_and_more_are_counted),
+		cmocka_unit_test(what_could_not_be_looked_at_is_not_called_broken),
+		cmocka_unit_test(a_leak_is_measured_by_the_images_of_the_later_split),
+		cmocka_unit_test(wrong_labels_are_not_called_another_order),
+		cmocka_unit_test(another_data_sets_table_is_not_compared),
 		cmocka_unit_test(every_problem_is_in_the_list),
 		cmocka_unit_test(without_lists_patients_are_divided_as_prepare_would),
 		cmocka_unit_test(those_without_a_finding_may_be_the_few),

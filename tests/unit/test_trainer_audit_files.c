@@ -77,6 +77,26 @@ static void rows_without_a_file_are_counted_and_the_other_images_looked_at(void 
 	origin_close(&whole);
 }
 
+static void a_row_that_the_oracle_lacks_is_missed(void **state)
+{
+	(void)state;
+	struct origin o;
+	struct error e = { 0 };
+	char path[FILE_PATH + 16], *text;
+	size_t size;
+
+	snprintf(path, sizeof path, "%s/oracle.csv", tree);
+	assert_int_equal(file_read(&text, &size, path, &e), 0);
+	const char *last = memrchr(text, '\n', size - 1);
+	assert_non_null(last);
+	scratch_write(path, text, (size_t)(last + 1 - text));
+	int rc = origin_nih(&o, tree, SPLIT_OFFICIAL, 1, &e);
+	scratch_write(path, text, size);
+	free(text);
+	assert_int_equal(rc, -EXIT_DATA);
+	assert_non_null(strstr(e.text, "oracle.csv: scores for 399 of 400 images"));
+}
+
 static void images_too_small_or_far_from_square_are_told_by_audit_and_prepare(void **state)
 {
 	(void)state;
@@ -288,6 +308,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rows_without_a_file_are_counted_and_the_other_images_looked_at),
+		cmocka_unit_test(a_row_that_the_oracle_lacks_is_missed),
 		cmocka_unit_test(images_too_small_or_far_from_square_are_told_by_audit_and_prepare),
 		cmocka_unit_test(the_same_pixels_under_another_name_and_odd_images_are_found),
 		cmocka_unit_test(negatives_and_dark_images_are_told_and_are_no_problem),
