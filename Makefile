@@ -253,10 +253,10 @@ $(BUILD)/tests/test_runtime_stopped: private override LDFLAGS += -Wl,--wrap=live
 $(BUILD)/tests/test_runtime_memory: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 $(BUILD)/tests/test_runtime_rebuild: private override LDFLAGS += -Wl,--wrap=queue_reset,--wrap=calloc
 $(BUILD)/tests/test_trainer_window: private override LDFLAGS += -Wl,--wrap=pread,--wrap=__pread_chk
-$(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename,--wrap=fsync
+$(BUILD)/tests/test_trainer_staging: private override LDFLAGS += -Wl,--wrap=renameat2,--wrap=rename,--wrap=fsync,--wrap=file_lock
 $(BUILD)/tests/test_trainer_checkpoint_dir: private override LDFLAGS += -Wl,--wrap=renameat2
 $(BUILD)/tests/test_trainer_origin_tfrecord: private override LDFLAGS += -Wl,--wrap=glob,--wrap=readdir
-$(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=fstat,--wrap=fsync,--wrap=close
+$(BUILD)/tests/test_trainer_file: private override LDFLAGS += -Wl,--wrap=fstat,--wrap=fsync,--wrap=close,--wrap=flock
 $(BUILD)/tests/test_trainer_file_output: private override LDFLAGS += -Wl,--wrap=stat,--wrap=open,--wrap=fchown
 $(BUILD)/tests/test_trainer_decode: private override LDFLAGS += -Wl,--wrap=spng_decode_image
 $(BUILD)/tests/test_trainer_memory: private override LDFLAGS += -Wl,--wrap=fopen,--wrap=stat

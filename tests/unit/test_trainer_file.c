@@ -46,6 +46,20 @@ int __wrap_close(int fd)
 	return close_fails_with ? -1 : 0;
 }
 
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+static const char *removed_before; /* a lock whose holder removes it just before it is taken, or NULL */
+
+int __wrap_flock(int fd, int operation)
+{
+	if (removed_before) {
+		unlink(removed_before);
+		removed_before = NULL;
+	}
+	return __real_flock(fd, operation);
+}
+
 /* Runs `child` with its standard error in a file; what it wrote, and how it ended. */
 static void run_child(void (*child)(const char *path), const char *path, char words[512], int *status)
 {
@@ -221,6 +235,22 @@ static void a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it(
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* The next one would find no lock there, and take one of its own. */
+static void a_lock_that_is_removed_while_it_is_taken_is_taken_anew(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("ending");
+	int fd = -1, other = -1;
+	struct error e = { 0 };
+
+	scratch_write(path, "", 0);
+	removed_before = path;
+	assert_int_equal(file_lock(&fd, path, &e), 0);
+	assert_int_equal(file_lock(&other, path, &e), EWOULDBLOCK);
+	file_unlock(&other, path);
+	file_unlock(&fd, path);
+}
+
 static void a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused(void **state)
 {
 	(void)state;
@@ -268,6 +298,7 @@ int main(void)
 		cmocka_unit_test(a_cut_file_is_named_with_the_byte_that_was_wanted),
 		cmocka_unit_test(other_bus_errors_stay_what_they_are),
 		cmocka_unit_test(a_lock_that_was_removed_is_not_taken_for_the_one_that_came_after_it),
+		cmocka_unit_test(a_lock_that_is_removed_while_it_is_taken_is_taken_anew),
 		cmocka_unit_test(a_file_system_that_cannot_bring_a_directory_to_disk_is_not_refused),
 		cmocka_unit_test(what_does_not_reach_the_disk_takes_no_name),
 	};

@@ -69,6 +69,7 @@ static void values_that_cannot_be_are_named(void **state)
 {
 	(void)state;
 	refused("\"version\":\t1", "\"version\":\t0", "\"version\" is not a whole number from 1");
+	refused("\"version\":\t1", "\"version\":\t2", "format version 2; this program reads 1: prepare the data set anew");
 	refused("\"image_size\":\t64", "\"image_size\":\t0", "\"image_size\" is not a whole number from 1 to");
 	refused("\"image_size\":\t64", "\"image_size\":\t64.5", "\"image_size\" is not a whole number");
 	refused("\"image_size\":\t64", "\"image_size\":\t1e9", "\"image_size\" is not a whole number");

@@ -244,6 +244,26 @@ static void lists_without_a_last_newline(void **state)
 	assert_non_null(strstr(e.text, "a.txt:2: image 00000001_000.png comes twice"));
 }
 
+/* One of the two may be another picture, or half of one. */
+static void an_image_that_is_in_two_folders_is_refused(void **state)
+{
+	(void)state;
+	static const char *const folders[] = { "twofold", "twofold/images", "twofold/images_002" };
+	static const char row[] = "Image Index,Finding Labels,Patient ID\n00000001_000.png,Mass,1\n";
+	struct nih n;
+	struct error e = { 0 };
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(mkdir(scratch_path("%s", folders[i]), 0777), 0);
+	scratch_write(scratch_path("twofold/Data_Entry_2017.csv"), row, sizeof row - 1);
+	scratch_write(scratch_path("twofold/images/00000001_000.png"), "x", 1);
+	assert_int_equal(nih_open(&n, scratch_path("twofold"), &e), 0);
+	nih_close(&n);
+	scratch_write(scratch_path("twofold/images_002/00000001_000.png"), "y", 1);
+	assert_int_equal(nih_open(&n, scratch_path("twofold"), &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "twofold/images_002: image 00000001_000.png is in images too"));
+}
+
 /* Unpacks FILE.gz of the shared sample into the scratch directory. */
 static const char *unpack(const char *name, size_t limit)
 {
@@ -372,6 +392,7 @@ int main(void)
 		cmocka_unit_test(findings_by_every_spelling),
 		cmocka_unit_test(a_table_of_another_name_is_of_either_year),
 		cmocka_unit_test(lists_without_a_last_newline),
+		cmocka_unit_test(an_image_that_is_in_two_folders_is_refused),
 		cmocka_unit_test(the_whole_of_chestxray14_has_the_published_counts),
 		cmocka_unit_test(real_images_are_prepared),
 	};

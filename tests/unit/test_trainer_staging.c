@@ -109,6 +109,20 @@ static int replace_telling(const char *path, const char *text, char **told, stru
 	return rc;
 }
 
+int __real_file_lock(int *fd, const char *path, struct error *e);
+int __wrap_file_lock(int *fd, const char *path, struct error *e);
+
+static const char *made_before; /* a directory that its last holder makes just before a lock is taken, or NULL */
+
+int __wrap_file_lock(int *fd, const char *path, struct error *e)
+{
+	if (made_before) {
+		assert_int_equal(mkdir(made_before, 0777), 0);
+		fill(made_before, "other");
+	}
+	return __real_file_lock(fd, path, e);
+}
+
 static void holds(const char *path, const char *expected)
 {
 	char file[FILE_PATH + 8], *text;
@@ -168,6 +182,22 @@ static void what_was_published_meanwhile_stays(void **state)
 		staging_discard(&s);
 		holds(path, "other");
 	}
+}
+
+/* What would be refused after hours of work is refused at once. */
+static void what_was_published_while_it_waited_for_the_lock_stays(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("waited");
+	struct staging s;
+	struct error e = { 0 };
+
+	made_before = path;
+	assert_int_equal(staging_open(&s, path, 0, &kind, NULL, &e), -EXIT_USAGE);
+	made_before = NULL;
+	assert_non_null(strstr(e.text, "waited: exists already"));
+	staging_discard(&s);
+	holds(path, "other");
 }
 
 static void one_at_a_time_makes_a_directory(void **state)
@@ -664,6 +694,7 @@ int main(void)
 		cmocka_unit_test_teardown(it_takes_its_name_and_replaces_on_any_file_system, as_it_was),
 		cmocka_unit_test_teardown(what_was_published_meanwhile_stays, as_it_was),
 		cmocka_unit_test_teardown(what_cannot_be_replaced_comes_back, as_it_was),
+		cmocka_unit_test(what_was_published_while_it_waited_for_the_lock_stays),
 		cmocka_unit_test(one_at_a_time_makes_a_directory),
 		cmocka_unit_test(what_its_owner_removes_meanwhile_is_in_nobodys_way),
 		cmocka_unit_test(it_is_as_public_as_any_other_that_is_made_there),
