@@ -127,6 +127,13 @@ is_empty() { [ -z "$(ls -A "$1")" ]; }
 	[[ $stderr == *"--svg draws what --old, --new and --ours measure"* ]]
 }
 
+@test "explain and bench are told a table's name where they take a directory" {
+	for word in explain bench; do
+		run --separate-stderr -65 "$BUILD/chexnet" data $word tree/Data_Entry_2017_v2020.csv
+		[ "$stderr" = "chexnet data: tree/Data_Entry_2017_v2020.csv: a file, not a directory" ]
+	done
+}
+
 @test "bench data: a rank's bad record ends all ranks, and is named" {
 	cp -r data bad
 	printf '\377\377' | dd of=bad/train-00002-of-00004 bs=1 seek=3000 conv=notrunc status=none

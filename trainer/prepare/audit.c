@@ -457,7 +457,7 @@ int audit_open(struct origin *o, const char *path, struct error *e)
 	if (there == 0)
 		return fail(e, EXIT_DATA, "%s: no such directory", path);
 	if (there > 0 && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-		return fail(e, EXIT_DATA, "%s: neither a directory nor a regular file", path);
+		return fail(e, EXIT_DATA, S_ISREG(st.st_mode) ? "%s: a file, not a directory" : "%s: neither a directory nor a regular file", path);
 	if (there < 0 || path_join(file, e, "%s/manifest.json", path) || (there = path_there(file, e)) < 0)
 		return -e->code;
 	if (there)
