@@ -7,7 +7,8 @@ load helpers
 setup_file() {
 	mkdir -p "$SCRATCH.conf"
 	printf '%s\n' PreemptType=preempt/partition_prio PreemptMode=SUSPEND,GANG SchedulerTimeSlice=5 \
-		'PartitionName=slices Nodes=ALL OverSubscribe=FORCE:2' >"$SCRATCH.conf/conf"
+		'PartitionName=slices Nodes=ALL OverSubscribe=FORCE:2' 'PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=30' \
+		'PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF' >"$SCRATCH.conf/conf"
 	cluster_up --shim --cores 4 --gpus 4 --conf "$SCRATCH.conf/conf"
 	rm -r "$SCRATCH.conf"
 	export EXAMPLES=$BUILD/examples SHOW=$SCRATCH/show
@@ -26,11 +27,11 @@ more_steps() { [ "$(grep -c '^step' "$SCRATCH/world.out")" -gt "$1" ]; } # THAN
 
 @test "a world that takes turns with another job (PreemptMode=SUSPEND,GANG), longer than the deadline: nobody is called dead" {
 	need_pmix
-	local turn before
+	local before
 	in_cluster srun -Q -p slices -J world -N2 -n4 -c4 --hvd=deadline=2 "$EXAMPLES/gradients" 100000000 0 >"$SCRATCH/world.out" 2>&1 3>&- &
 	wait_for 20 more_steps 0
 	in_cluster sbatch -Q -p slices -J other -N2 -n4 -c4 -o /dev/null --wrap "sleep 1000"
-	for turn in 1 2; do
+	for _ in 1 2; do
 		wait_for 30 world_is SUSPENDED
 		before=$(grep -c '^step' "$SCRATCH/world.out")
 		wait_for 30 world_is RUNNING
@@ -107,4 +108,29 @@ more_steps() { [ "$(grep -c '^step' "$SCRATCH/world.out")" -gt "$1" ]; } # THAN
 	echo "$output"
 	[ "$(gpus)" -eq 4 ]
 	[ "$(grep -c '^task . of 4: ' <<<"$output")" -eq 8 ]
+}
+
+@test "chexnet.sbatch, preempted by a more important job or queued again by an administrator: it saves, and goes on from there" {
+	need_pmix
+	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
+	local job count=0 times=0 act
+	trains_past() { [ "$(grep -c '"event":"step"' "$SCRATCH/work/run/log.jsonl" 2>/dev/null)" -gt "$1" ]; }
+	has_resumed() { [ "$(grep -c '^resumes at step [1-9]' "$SCRATCH/work/job.out")" -eq "$1" ]; }
+	mkdir "$SCRATCH/work"
+	ln -s "$BUILD/chexnet" "$SCRATCH/work/chexnet"
+	job=$(in_cluster sbatch --parsable -D "$SCRATCH/work" -p low --nodes=2 --gpus-per-node=2 --cpus-per-gpu=1 --output=job.out "$TOP/contrib/sbatch/chexnet.sbatch" \
+		train --model densenet --blocks 1 --growth 8 --image-size 32 --batch 4 --epochs 1000 --resume auto --output run)
+	for act in "srun -Q -p high -N2 -n16 true" "scontrol requeue $job"; do
+		wait_for 30 trains_past "$count"
+		# shellcheck disable=SC2086
+		in_cluster $act
+		times=$((times + 1))
+		wait_for 60 has_resumed $times
+		count=$(grep -c '"event":"step"' "$SCRATCH/work/run/log.jsonl")
+	done
+	wait_for 30 trains_past "$count"
+	in_cluster scancel "$job"
+	cat "$SCRATCH/work/job.out"
+	[ "$(grep -c '^stopped at step [1-9].*, all saved' "$SCRATCH/work/job.out")" -ge 2 ]
+	in_cluster scontrol show job "$job" | grep -q 'Restarts=2 '
 }
