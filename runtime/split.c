@@ -115,7 +115,6 @@ int hvd_split(struct hvd *h, int color, struct hvd **out)
 	struct hvd_conf conf = h->conf;
 	conf.backend = h->backend == &backend_nccl ? "nccl" : "cpu";
 	conf.trace = NULL;
-	conf.on_lost = NULL;
 	int status = queue_drain(h);
 	mesh_doing(h->mesh, DOING_SPLIT, 0);
 	int32_t *colors = status ? NULL : gathered(h, &mine, sizeof mine, &status);

@@ -107,7 +107,7 @@ static void send_strangers_away(void *arg)
 	struct link link[1] = { { !meeting_rank, -1 } };
 	const int before = open_files();
 	(void)arg;
-	for (int i = 0; meeting_rank && i < 200; i++)
+	for (int i = 0; meeting_rank && i < 100; i++)
 		must(connect_to(&cards[0]) >= 0);
 	wait_at(0, 2);
 	if (meeting_rank == 0)

@@ -189,6 +189,37 @@ static void a_recovery_waits_for_what_is_in_flight(void **state)
 	run_ranks_but(1, "aaa", recover_beside_a_request, NULL);
 }
 
+static int run_for_a_moment(struct hvd *h, const struct op *op)
+{
+	int status = backend_cpu.run(h, op);
+	usleep(20000);
+	return status;
+}
+
+/* Rank 1 comes to the split well after what the others have in flight is through. */
+static void split_beside_a_request(void *arg)
+{
+	struct backend slow = backend_cpu;
+	struct hvd *h = join_to_survive(20), *part;
+	double x = 1;
+	(void)arg;
+	slow.run = run_for_a_moment;
+	h->backend = &slow;
+	long request = hvd_start_allreduce(h, &x, &x, 1, HVD_F64, HVD_SUM);
+	if (meeting_rank == 1)
+		usleep(200000);
+	works(h, hvd_split(h, 0, &part));
+	works(h, hvd_wait(h, request));
+	works(part, hvd_close(part));
+	works(h, hvd_close(h));
+}
+
+static void a_split_waits_for_what_is_in_flight(void **state)
+{
+	(void)state;
+	run_ranks("aaa", split_beside_a_request, NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -197,6 +228,7 @@ int main(void)
 		cmocka_unit_test(a_failure_is_none_of_the_requests_before_it),
 		cmocka_unit_test(a_forked_process_closes_no_world),
 		cmocka_unit_test(a_recovery_waits_for_what_is_in_flight),
+		cmocka_unit_test(a_split_waits_for_what_is_in_flight),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

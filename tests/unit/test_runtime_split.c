@@ -30,7 +30,7 @@ static int64_t expected(bool across)
 
 static void split_all_ways(void *arg)
 {
-	struct hvd *h = open_world(0), *node, *across, *odd, *within, *none;
+	struct hvd *h = open_world(0), *node, *across, *odd, *within, *rest, *none;
 	int n = hvd_world(h)->size;
 	(void)arg;
 	works(h, hvd_split(h, HVD_SPLIT_NODE, &node));
@@ -39,6 +39,11 @@ static void split_all_ways(void *arg)
 	must(hvd_world(node)->size == hvd_world(h)->local_size && hvd_world(node)->rank == hvd_world(h)->local_rank);
 	must(hvd_world(node)->nodes == 1 && !strcmp(hvd_host(node, 0), hvd_host(h, meeting_rank)));
 	must(!odd == !meeting_rank);
+	works(h, hvd_split(h, meeting_rank == n - 1 ? HVD_SPLIT_NONE : 5, &rest));
+	must(!rest == (meeting_rank == n - 1) && atomic_load(&h->mesh->what) == DOING_COMPUTE);
+	if (rest)
+		check_sum(rest, (1 << (n - 1)) - 1);
+	works(rest, hvd_close(rest));
 	for (int round = 0; round < 20; round++) { /* one after the other, in all of them */
 		check_sum(node, expected(false));
 		check_sum(h, (1 << n) - 1);

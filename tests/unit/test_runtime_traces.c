@@ -229,6 +229,21 @@ static void a_file_whose_name_has_escapes_is_no_trace(void **state)
 	expect_output("rm -r %s", folder, 0, "");
 }
 
+static void split_with_a_trace(void *arg)
+{
+	struct hvd *h = open_traced(arg), *part;
+	works(h, hvd_split(h, 0, &part));
+	must(h->trace && !part->trace);
+	works(part, hvd_close(part));
+	works(h, hvd_close(h));
+}
+
+static void a_sub_world_leaves_no_trace(void **state)
+{
+	(void)state;
+	run_ranks_in_folder("aab", split_with_a_trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -239,6 +254,7 @@ int main(void)
 		cmocka_unit_test(a_file_whose_name_has_escapes_is_no_trace),
 		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
 		cmocka_unit_test(a_timeline_has_the_waits_of_every_bucket),
+		cmocka_unit_test(a_sub_world_leaves_no_trace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
