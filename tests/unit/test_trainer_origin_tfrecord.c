@@ -528,6 +528,45 @@ static void where_a_set_was_mounted_is_in_no_name(void **state)
 	assert_true(hash_below("/data/x", "p2/b.png") != hash_below("/data/x", "p2/c.png"));
 }
 
+static void a_name_that_ends_before_its_bytes_do_is_refused(void **state)
+{
+	(void)state;
+	char id[SAMPLE_ID];
+	struct error e = { 0 };
+
+	assert_int_equal(sample_name(id, "a\0b", 3, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "a NUL or a line end in the name"));
+}
+
+/* A training goes on with the images that it began with, also as far as patients are concerned. */
+static void a_set_of_other_patients_is_another_set(void **state)
+{
+	(void)state;
+	struct synth_case *cases = synth_plan(&synth);
+	uint64_t hash[2];
+	char directory[FILE_PATH];
+
+	make_directory(directory, "patients-of");
+	for (int i = 0; i < 2; i++) {
+		struct origin o;
+		struct prepare_report r;
+		struct dataset *d;
+		struct prepare_conf conf = prepare_to(scratch_path("patients-of-%d", i));
+		struct error e = { 0 };
+
+		snprintf(cases[0].sample.id, SAMPLE_ID, "x/view1.png");
+		cases[0].sample.patient = 5 + (uint32_t)i;
+		write_records(directory, "train-00000-of-00001", own, 0, 1, cases, 1);
+		if (origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e) || prepare(&conf, &o, &r, &e) || dataset_open(&d, conf.out, "train", &e))
+			fail_msg("%s", e.text);
+		hash[i] = dataset_hash(d);
+		dataset_close(d);
+		origin_close(&o);
+	}
+	assert_true(hash[0] != hash[1]);
+	free(cases);
+}
+
 static void a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_read(void **state)
 {
 	(void)state;
@@ -638,6 +677,8 @@ int main(void)
 		cmocka_unit_test(names_keep_their_folders_where_they_come_twice_without),
 		cmocka_unit_test(where_a_set_was_mounted_is_in_no_name),
 		cmocka_unit_test(names_and_patients_that_have_no_room_are_refused),
+		cmocka_unit_test(a_name_that_ends_before_its_bytes_do_is_refused),
+		cmocka_unit_test(a_set_of_other_patients_is_another_set),
 		cmocka_unit_test(a_name_that_fits_on_no_line_or_is_no_utf_8_is_refused_where_it_is_read),
 	};
 	return cmocka_run_group_tests(tests, small_tree, scratch_remove);

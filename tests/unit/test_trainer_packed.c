@@ -3,6 +3,7 @@
 #include "tests/unit/small_data.h"
 
 #include "data/dataset.h"
+#include "data/packed.h"
 #include "files/crc32c.h"
 
 /* As packed.c lays a file out. */
@@ -83,11 +84,28 @@ static void an_entry_that_cannot_be_is_refused_by_its_place(void **state)
 	opens_with(HEADER + ENTRY + 3, 0xE9, place); /* no UTF-8 */
 }
 
+static void a_packed_file_that_lacks_an_image_takes_no_name(void **state)
+{
+	(void)state;
+	const char *path = scratch_path("lacks.cxp");
+	uint8_t pixels[16] = { 0 };
+	struct sample sample = { .id = "00000001_000.png", .patient = 1 };
+	struct packed_writer w;
+	struct error e = { 0 };
+
+	assert_int_equal(packed_create(&w, path, SPLIT_TRAIN, 4, 2, 7, &e), 0);
+	assert_int_equal(packed_append(&w, &sample, pixels, &e), 0);
+	assert_int_equal(packed_commit(&w, &e), -EXIT_INTERNAL);
+	assert_non_null(strstr(e.text, "lacks.cxp: 1 of 2 images"));
+	assert_int_not_equal(access(path, F_OK), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_header_that_says_something_else_is_refused_by_what_it_says),
 		cmocka_unit_test(an_entry_that_cannot_be_is_refused_by_its_place),
+		cmocka_unit_test(a_packed_file_that_lacks_an_image_takes_no_name),
 	};
 	return cmocka_run_group_tests(tests, make, unmake);
 }
