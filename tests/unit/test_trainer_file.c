@@ -131,10 +131,11 @@ static void a_file_that_may_be_whole_is_not_called_bad(void **state)
 static void map_two_and_cut(const char *path)
 {
 	struct mapped_file first, file;
+	static struct output_file half; /* written meanwhile: the partial file goes with the program */
 	struct error e = { 0 };
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	if (file_map(&first, "Makefile", &e) || file_map(&file, path, &e) || truncate(path, (off_t)page))
+	if (output_open(&half, scratch_path("half"), &e) || file_map(&first, "Makefile", &e) || file_map(&file, path, &e) || truncate(path, (off_t)page))
 		_exit(1);
 	file_unmap(&first);
 	volatile uint8_t byte = file.data[page - 1]; /* is still there */
@@ -160,6 +161,9 @@ static void a_cut_file_is_named_with_the_byte_that_was_wanted(void **state)
 	snprintf(wanted, sizeof wanted, "byte %ld ", 2 * sysconf(_SC_PAGESIZE) + 5);
 	assert_non_null(strstr(words, wanted));
 	assert_int_equal(words[strlen(words) - 1], '\n');
+	glob_t left;
+	assert_int_equal(path_glob(&left, scratch, "half*", &e), 0);
+	assert_int_equal(left.gl_pathc, 0);
 }
 
 static void map_and_signal(const char *path)
