@@ -10,6 +10,7 @@
 
 #include "commands/commands.h"
 #include "files/partials.h"
+#include "json.h"
 
 const struct command *const commands[] = {
 	&command_train, &command_eval, &command_predict, &command_prepare, &command_data, &command_audit, &command_synth, &command_bench,
@@ -80,7 +81,9 @@ static int end(int rc)
 	errno = 0;
 	if ((fclose(stdout) == 0 && !bad) || (rc != EXIT_DONE && rc != EXIT_DATA)) /* 65 may be of one image, and of the others all is thought to be there */
 		return rc;
-	fprintf(stderr, "chexnet: what was printed is not complete: %s\n", errno ? strerror(errno) : "standard output cannot be written");
+	const int why = errno ? errno : json_unprinted();
+
+	fprintf(stderr, "chexnet: what was printed is not complete: %s\n", why ? strerror(why) : "standard output cannot be written");
 	return EXIT_INTERNAL;
 }
 

@@ -41,13 +41,22 @@ char *json_finish(cJSON *object, int formatted)
 	return utf8_mend(text);
 }
 
+static int unprinted;
+
+int json_unprinted(void)
+{
+	return unprinted;
+}
+
 int json_print(cJSON *object, int formatted, struct error *e)
 {
 	char *text = json_finish(object, formatted);
 
 	if (!text)
 		return fail(e, EXIT_INTERNAL, "no memory for the JSON text");
-	puts(text);
+	errno = 0;
+	if (puts(text) < 0 || fflush(stdout))
+		unprinted = errno;
 	cJSON_free(text);
 	return 0;
 }

@@ -20,6 +20,9 @@ void json_lacks(void);
 /* The same, printed on standard output. EXIT_INTERNAL without memory: then nothing is printed. */
 int json_print(cJSON *object, int formatted, struct error *e);
 
+/* errno of the last one that could not be written: of what is longer than the buffer nobody else hears it. 0: none */
+int json_unprinted(void);
+
 /* The same for the next object of an array that is printed as it grows, "[{…}, {…}", of which the end, "]", is the caller's to print: without it
  * no reader takes what is cut off for all. *printed: 0 before the first. */
 int json_print_next(cJSON *object, int *printed, struct error *e);
