@@ -461,6 +461,7 @@ static void without_patients_enough_a_given_threshold_has_no_interval(void **sta
 		assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
 		assert_int_equal(isnan(at.sensitivity.low), !show);
 		assert_int_equal(isnan(at.specificity.low), show);
+		assert_true(isnan(at.ppv.low) && !isnan(at.npv.low)); /* four are flagged, and five are not */
 	}
 	s.known = known;
 	assert_int_equal(operating_judge(&at, &s, 0, 100, 1), 0);
