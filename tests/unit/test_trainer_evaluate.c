@@ -71,6 +71,9 @@ static void a_sound_evaluation_is_a_table_and_nothing_else(void **state)
 
 	(void)state;
 	says(&ev, &conf, "", "");
+	ev.has_oracle = 1;
+	says(&ev, &conf, "oracle: the AUROC that no model passes on such synthetic images but by chance\n", "");
+	ev.has_oracle = 0;
 	print(&ev, &conf);
 	assert_non_null(strstr(text, "AUROC on the test split (policy official): 300 images of 300 patients, loss 0.2500\n"));
 	assert_non_null(strstr(text, "finding                   n+  AUROC  95 % interval \n"));

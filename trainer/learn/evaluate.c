@@ -259,6 +259,8 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "training images: the numbers say how well the model remembers, not how well it reads\n");
 	if (ev->table.patients < 200 && conf->resamples)
 		fprintf(out, "few patients: read the intervals, not the values\n");
+	if (ev->has_oracle)
+		fprintf(out, "oracle: the AUROC that no model passes on such synthetic images but by chance\n");
 	fprintf(out, "%-20s %7s %6s  %-14s%s\n", "finding", "n+", "AUROC", conf->resamples ? "95 % interval" : "", ev->has_oracle ? "  oracle" : "");
 	for (int f = 0; f < FINDINGS; f++)
 		print_finding(ev, conf, f, out);
