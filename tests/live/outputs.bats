@@ -134,6 +134,29 @@ load trained
 	[ "$(echo mounted.csv*)" = mounted.csv ]
 }
 
+@test "eval says of the probabilities what report says, as text and as JSON" {
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 100 --json >calibrated.json
+	chexnet report --predictions 1.csv --resamples 100 --json calibrated-report.json
+	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 100 >calibrated.txt
+	python3 - <<-'END'
+		import json
+		e, r = (json.load(open(name)) for name in ("calibrated.json", "calibrated-report.json"))
+		text = open("calibrated.txt").read().split("probabilities of the findings")[1]
+		keys = [k for k in r["findings"]["Mass"] if k.startswith(("ece", "brier", "observed", "calibration"))]
+		assert len(keys) == 20, keys
+		same = lambda a, b: a == b or abs(a - b) < 1e-5
+		judged = 0
+		for finding, row in r["findings"].items():
+		    for k in keys:
+		        assert same(row[k], e["findings"][finding][k]), (finding, k)
+		    told = f"\n  {finding:20}   {row['brier']:.3f}  {row['brier_low']:.3f} to {row['brier_high']:.3f}  " if row["brier_skill"] is not None else None
+		    judged += told is not None
+		    assert told in text if told else finding not in text, finding
+		assert judged and judged == e["mean_brier_skill_of"] == r["mean_brier_skill_of"]
+		assert all(same(r[k], e[k]) for k in r if k.startswith("mean_brier_skill"))
+	END
+}
+
 @test "what is printed on a full disk is no success" {
 	[ -c /dev/full ] || skip "no /dev/full"
 	for command in "eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 --json" "compare 1.csv 2.csv --resamples 100" "predict --help" "audit --json nowhere"; do
