@@ -229,7 +229,7 @@ static void a_label_that_is_not_known_is_in_no_share(void **state)
 	struct synth_case *cases = synth_plan(&synth);
 	struct origin o;
 	struct prepare_report r;
-	struct dataset *d;
+	struct dataset *d = NULL;
 	struct prepare_conf conf = prepare_to(NULL);
 	struct error e = { 0 };
 	char directory[FILE_PATH], out[FILE_PATH];
@@ -550,7 +550,7 @@ static void a_set_of_other_patients_is_another_set(void **state)
 	for (int i = 0; i < 2; i++) {
 		struct origin o;
 		struct prepare_report r;
-		struct dataset *d;
+		struct dataset *d = NULL;
 		struct prepare_conf conf = prepare_to(scratch_path("patients-of-%d", i));
 		struct error e = { 0 };
 

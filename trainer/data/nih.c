@@ -417,8 +417,9 @@ static const char *unpack_advice(const struct nih *n, char text[FILE_PATH + 128]
 			globfree(&g);
 		}
 	}
-	snprintf(text, FILE_PATH + 128, archives ? "; unpack the %zu archive%s there first (tar -xzf images_001.tar.gz -C %s …)" : "", archives, archives == 1 ? "" : "s",
-		 n->directory);
+	*text = '\0';
+	if (archives)
+		snprintf(text, FILE_PATH + 128, "; unpack the %zu archive%s there first (tar -xzf images_001.tar.gz -C %s …)", archives, archives == 1 ? "" : "s", n->directory);
 	return text;
 }
 
