@@ -155,7 +155,7 @@ const struct command command_prepare = {
 		"tfrecord: DIR holds train-*-of-*, val-*-of-* and test-*-of-* files as Dell's trainer or TensorFlow writes them, with "
 		"image/encoded, image/label (14 of 0 or 1), image/filename (UTF-8) and patient/id (one int64 from 0 to 4294967295, the same in all images of a patient). "
 		"Where names are NIH's (00000001_000.png) they tell the patient, and patient/id may be absent but not contradict them. A label with a 0 in label/known (14) is not known: neither learnt nor judged. Files keep their splits. An image goes by its file name, or where two of a split share one, by its path below the folders that all are in. "
-		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before; a signal that stops the command leaves nothing behind, and that there will be no room for it, as far as the disk and not a quota says, is told when the first images are written. "
+		"OUT gets manifest.json and files with the images in a seeded random order; it appears when it is complete and not before; a signal that stops the command leaves nothing behind. Where the disk has no room for all of it, a line says so when the first images are written; a quota is not looked at. "
 		"Images are reduced by area averaging. --split official and chexnet never put a patient in two splits; of a file's division that does, prepare warns and training refuses it.",
 	.options = options,
 	.run = run,
