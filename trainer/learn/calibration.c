@@ -12,11 +12,6 @@ static int by_logit(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-double probability(double logit)
-{
-	return 1 / (1 + exp(-logit));
-}
-
 /* By how much the variance of a mean over images is greater than if each were another patient's (Kish 1965), both estimated from these n: of y - p, or of
  * y. Where all are alike, or one patient's, it is as if a patient's images said the same. 1 or more. */
 static double design_effect(const struct entry *e, size_t n, int less_p, const struct room *room)

@@ -3,6 +3,8 @@
 #ifndef LEARN_CALIBRATION_PARTS_H
 #define LEARN_CALIBRATION_PARTS_H
 
+#include <math.h>
+
 #include "learn/calibration.h"
 
 struct entry {
@@ -18,7 +20,10 @@ struct room {
 	uint32_t *images; /* [patients] */
 };
 
-double probability(double logit);
+static inline double probability(double logit)
+{
+	return 1 / (1 + exp(-logit));
+}
 
 /* Fills what c says of all n images as a whole: brier, skill, ratio and level. effective: patients with the finding, or without it,
  * whichever are fewer. moves: [patients] or NULL: by about how much each moves the skill */
