@@ -547,7 +547,7 @@ static void prepare_step(void)
 	if (o->hvd) {
 		client_drop_mpi_of_shell();
 		set_unless("mpi", "SLURM_MPI_TYPE", "pmix");
-		client_count_tasks(&client.scan, o);
+		tell_nodes("own-gres", client_count_tasks(&client.scan, o));
 		if (o->on_death == DEATH_CONTINUE) {
 			set_unless("kill-on-bad-exit", "SLURM_KILL_BAD_EXIT", "0");
 			set_unless("no-kill", "SLURM_NO_KILL", "set");

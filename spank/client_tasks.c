@@ -18,6 +18,7 @@
 
 /* The command line that is being counted, and what was asked for. */
 static const struct argv_scan *scan;
+static bool put_gres; /* SLURM_GRES, for srun to read */
 static const struct options *options;
 
 static const char *said(int component, const char *option)
@@ -368,14 +369,14 @@ static void refuse_gpus_of_other_nodes(const struct step_words *w, int component
 }
 
 /* Of a step's --gpus, for all its nodes together, those of each where its job has as many on every one: left to itself, Slurm deals a
- * step's tasks to the nodes evenly, and its GPUs not. NULL where nothing is known to be even. */
+ * step's tasks to the nodes evenly, and its GPUs not. As --gres takes them; NULL where nothing is known to be even. */
 static const char *even_gpus(const struct step_words *w, int component, int group)
 {
 	static char text[128];
 	bool known;
 
 	if (!getenv("SLURM_JOB_ID") || is_other_job(component) || !said(component, "gpus") || strchr(w->gpus, ',') || !w->nodes || w->gpus_per_node || w->gpus_per_task ||
-	    w->gpus_per_socket || w->gres || w->tres_per_task)
+	    w->gpus_per_socket || w->gres || group_variable("SLURM_GRES", group) || w->tres_per_task)
 		return NULL;
 	const int nodes = count_nodes(w->nodes), all = count_gpus(w->gpus);
 	if (nodes < 2 || all <= 0 || all % nodes)
@@ -383,7 +384,7 @@ static const char *even_gpus(const struct step_words *w, int component, int grou
 	const char *of_job = slurm_job_gres(group, &known), *colon = strchr(w->gpus, ':');
 	if (!of_job || count_gres_gpus(of_job) < all / nodes)
 		return NULL;
-	snprintf(text, sizeof text, "%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, all / nodes);
+	snprintf(text, sizeof text, "gpu:%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, all / nodes);
 	return text;
 }
 
@@ -411,8 +412,11 @@ static void size_step(int component, int group)
 	read_words(&words, component, group);
 	refuse_gpus_of_other_nodes(&words, component, group);
 	const char *even = even_gpus(&words, component, group);
-	if (even)
-		set_word("SLURM_GPUS_PER_NODE", group, words.gpus_per_node = even);
+	if (even) { /* Slurm 24.11 does not read SLURM_GPUS_PER_NODE where --gpus is typed */
+		set_word("SLURM_GRES", group, even);
+		words.gpus_per_node = even + strlen("gpu:");
+		put_gres = true;
+	}
 	if (step_size(&words, &size))
 		refuse_size(size.refusal);
 	deal_as_tasks(&words, group);
@@ -508,7 +512,7 @@ void client_read_groups(const struct argv_scan *command_line, bool fixed, int *g
 	}
 }
 
-void client_count_tasks(const struct argv_scan *command_line, const struct options *asked)
+bool client_count_tasks(const struct argv_scan *command_line, const struct options *asked)
 {
 	bool named = false;
 
@@ -531,4 +535,5 @@ void client_count_tasks(const struct argv_scan *command_line, const struct optio
 		for_each_group(c, size_step);
 	for (size_t i = 0; named && has_groups(0) && i < sizeof by_gpu / sizeof *by_gpu; i++)
 		unsetenv(by_gpu[i]);
+	return put_gres;
 }

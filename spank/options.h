@@ -50,6 +50,7 @@ struct options {
 	int overlap;   /* 0 or 1: other steps of the job may use the same GPUs */
 	int per_socket, per_core, per_gpu; /* 0 or 1: --ntasks-per-socket, -core or -gpu, with which a larger -n may not fit, is said */
 	int own_mps;   /* 0 or 1: the user runs MPS, Slurm does not */
+	int own_gres;  /* 0 or 1: our srun put SLURM_GRES into the environment */
 	int hide_gpus; /* 0 or 1: our srun put SLURM_GPU_BIND=none into the environment */
 
 	uint64_t given; /* bit r: row r of the table was given; options_given() reads it */

@@ -61,8 +61,9 @@ bool client_may_have_gpus(int component, int group);
  * number holds for all components, unless it is `fixed` in our words), and whether tasks share them (--ntasks-per-gpu). */
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share);
 /* Sets the number of tasks of every component whose user did not, through the variables that srun reads next, and drops those
- * of the job that would change the GPUs of a component which names its own. What does not fit, or cannot be known, is refused. */
-void client_count_tasks(const struct argv_scan *command_line, const struct options *asked);
+ * of the job that would change the GPUs of a component which names its own. What does not fit, or cannot be known, is refused. True:
+ * SLURM_GRES is among those variables. */
+bool client_count_tasks(const struct argv_scan *command_line, const struct options *asked);
 
 /* ---- stepd.c and task.c ---- */
 

@@ -286,7 +286,7 @@ static bool can_spread(const struct step_words *w, const struct step_size *size,
 	return size->nodes <= 1 || each || (!w->in_job && gpus % size->nodes == 0);
 }
 
-/* " --gpus-per-node=4 --ntasks-per-node=4": words beside a number of tasks, or of GPUs, without which Slurm would deal those or these to the
+/* " --gpus-per-node=4 --ntasks-per-node=4": words beside a number of tasks, or of GPUs, without which Slurm would refuse them, or deal those or these to the
  * nodes otherwise. */
 static const char *spread(const struct step_words *w, const struct step_size *size, int tasks, int gpus, int each, char buf[SPREAD])
 {
@@ -295,7 +295,7 @@ static const char *spread(const struct step_words *w, const struct step_size *si
 
 	if (many && !each && can_spread(w, size, gpus, each))
 		used = snprintf(buf, SPREAD, " --gpus-per-node=%d", gpus / size->nodes);
-	if (many && w->ntasks_per_node && tasks % size->nodes == 0 && atoi(w->ntasks_per_node) != tasks / size->nodes)
+	if (size->nodes > 0 && w->ntasks_per_node && tasks % size->nodes == 0 && atoi(w->ntasks_per_node) != tasks / size->nodes)
 		snprintf(buf + used, (size_t)(SPREAD - used), " --ntasks-per-node=%d", tasks / size->nodes);
 	return buf;
 }
@@ -342,7 +342,6 @@ static int refuse_mismatch(const struct step_words *w, struct step_size *out, in
 	char with[32] = "", all[2 * SPREAD], fewer[SPREAD + 32], more[SPREAD + 48];
 
 	all_tasks(w, out, groups, each, all);
-
 	if (group > 1)
 		snprintf(with, sizeof with, " with %d GPUs each", group);
 	if (one && each && tasks > groups && tasks % groups == 0)

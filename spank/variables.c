@@ -269,6 +269,7 @@ void variables_prepare(spank_t spank)
 		e.failed |= spank_setenv(spank, KEYS_VARIABLE, ours, 1) != ESPANK_SUCCESS;
 	/* what must not reach a step that a task may start */
 	e.failed |= step.options.hide_gpus && (spank_unsetenv(spank, "SLURM_GPU_BIND") != ESPANK_SUCCESS || spank_unsetenv(spank, "SLURM_TRES_BIND") != ESPANK_SUCCESS);
+	e.failed |= step.options.own_gres && spank_unsetenv(spank, "SLURM_GRES") != ESPANK_SUCCESS;
 	if (e.failed)
 		step_fail(EXIT_INTERNAL, "a variable cannot be set for the tasks");
 }

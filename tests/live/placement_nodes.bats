@@ -29,6 +29,9 @@ teardown() { cluster_logs; }
 	# a step's part of its job's GPUs, in one number for all nodes: as many on each, which Slurm left to its cores
 	run in_cluster salloc -Q -N2 --gpus-per-node=4 --exclusive srun -Q --gpus=4 --hvd bash -c "$look"
 	tasks_of_nodes '2 2'
+	# a step that a task starts asks for what it names itself
+	run in_cluster salloc -Q -N2 --gpus-per-node=4 --exclusive srun -Q --gpus=4 --hvd bash -c 'echo "SLURM_GRES=${SLURM_GRES-}"'
+	[ "$(sort -u <<<"$output")" = SLURM_GRES= ]
 	run in_cluster salloc -Q -N2 --gres=gpu:4 --cpus-per-gpu=1 srun -Q --gpus=2 --hvd bash -c "$look"
 	tasks_of_nodes '1 1'
 	run in_cluster salloc -Q -N2 --gpus-per-node=4 --exclusive srun -Q -N1 --gpus=3 --hvd bash -c "$look"

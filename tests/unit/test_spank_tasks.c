@@ -242,7 +242,7 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus = "4", .ntasks = "6", .ntasks_per_socket = "1"), "6 tasks but 4 GPUs: type -n 4 and no --ntasks-per-socket");
 	refuses(STEP(.gpus = "4", .ntasks = "3", .ntasks_per_core = "1"), "3 tasks but 4 GPUs: type -n 4 and no --ntasks-per-core");
 	refuses(STEP(.gpus = "4", .ntasks = "3"), "3 tasks but 4 GPUs: type -n 4");
-	refuses(STEP(.gpus = "4", .ntasks_per_node = "3"), "3 tasks but 4 GPUs: type -n 4");
+	refuses(STEP(.gpus = "4", .ntasks_per_node = "3"), "3 tasks but 4 GPUs: type -n 4 --ntasks-per-node=4");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "1"), "1 task but 2 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .ntasks = "3"), "3 tasks but 6 GPUs: type -n 6");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
