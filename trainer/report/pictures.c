@@ -209,12 +209,13 @@ static void put_picture(struct page *page, const struct predictions *p, const st
 
 /* ---- what they show ---------------------------------------------------------------------------------- */
 
-/* Shares of the image's sides that maps show, the least and the most of all pictures that tell. 0: none tells. */
+/* Shares of the image's sides that maps show, the least and the most of all pictures that tell. 0: none tells, as if all were shown. */
 static int window_shares(const struct report_input *in, double share[2])
 {
 	struct cam_about about;
 	int told = 0;
 
+	share[0] = share[1] = 1;
 	for (size_t i = 0; i < in->n_pictures; i++) {
 		const struct report_picture *p = &in->pictures[i];
 
