@@ -368,6 +368,21 @@ static void refuse_gpus_of_other_nodes(const struct step_words *w, int component
 	refuse_size(line);
 }
 
+/* Whether GPUs are asked for in one number for all nodes together, of at most one type, and in no other way. */
+static bool only_in_all(const struct step_words *w)
+{
+	return w->gpus && count_gpus(w->gpus) > 0 && !strchr(w->gpus, ',') && !w->gpus_per_node && !w->gpus_per_task && !w->gpus_per_socket && !w->gres && !w->tres_per_task;
+}
+
+/* "gpu:a100:2", of --gpus=a100:4: so many, after `begin`. */
+static const char *of_each(const char *begin, const char *gpus, int count, char text[128])
+{
+	const char *colon = strchr(gpus, ':');
+
+	snprintf(text, 128, "%s%.*s%d", begin, colon ? (int)(colon + 1 - gpus) : 0, gpus, count);
+	return text;
+}
+
 /* Of a step's --gpus, for all its nodes together, those of each where its job has as many on every one: left to itself, Slurm deals a
  * step's tasks to the nodes evenly, and its GPUs not. As --gres takes them; NULL where nothing is known to be even. */
 static const char *even_gpus(const struct step_words *w, int component, int group)
@@ -375,31 +390,25 @@ static const char *even_gpus(const struct step_words *w, int component, int grou
 	static char text[128];
 	bool known;
 
-	if (!getenv("SLURM_JOB_ID") || is_other_job(component) || !said(component, "gpus") || strchr(w->gpus, ',') || !w->nodes || w->gpus_per_node || w->gpus_per_task ||
-	    w->gpus_per_socket || w->gres || group_variable("SLURM_GRES", group) || w->tres_per_task)
+	if (!getenv("SLURM_JOB_ID") || is_other_job(component) || !said(component, "gpus") || !w->nodes || !only_in_all(w) || group_variable("SLURM_GRES", group))
 		return NULL;
 	const int nodes = count_nodes(w->nodes), all = count_gpus(w->gpus);
-	if (nodes < 2 || all <= 0 || all % nodes)
+	if (nodes < 2 || all % nodes)
 		return NULL;
-	const char *of_job = slurm_job_gres(group, &known), *colon = strchr(w->gpus, ':');
-	if (!of_job || count_gres_gpus(of_job) < all / nodes)
-		return NULL;
-	snprintf(text, sizeof text, "gpu:%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, all / nodes);
-	return text;
+	const char *of_job = slurm_job_gres(group, &known);
+	return of_job && count_gres_gpus(of_job) >= all / nodes ? of_each("gpu:", w->gpus, all / nodes, text) : NULL;
 }
 
 /* Outside of a job the same of GPUs and tasks of each node that go together, where Slurm would give one node more GPUs than the other. */
 static void deal_as_tasks(const struct step_words *w, int group)
 {
-	const char *colon = w->gpus ? strchr(w->gpus, ':') : NULL;
 	const int all = w->gpus ? count_gpus(w->gpus) : 0, each = w->ntasks_per_node ? atoi(w->ntasks_per_node) * w->group : 0;
 	char text[128];
 
-	if (w->in_job || all <= 0 || each <= 0 || all <= each || all % each || strchr(w->gpus, ',') || w->share || w->gpus_per_node || w->gpus_per_task ||
-	    w->gpus_per_socket || w->gres || w->tres_per_task || (w->nodes && count_nodes(w->nodes) != all / each) || (w->ntasks && atoi(w->ntasks) != all / w->group))
+	if (w->in_job || w->share || !only_in_all(w) || each <= 0 || all <= each || all % each || (w->nodes && count_nodes(w->nodes) != all / each) ||
+	    (w->ntasks && atoi(w->ntasks) != all / w->group))
 		return;
-	snprintf(text, sizeof text, "%.*s%d", colon ? (int)(colon + 1 - w->gpus) : 0, w->gpus, each);
-	set_word("SLURM_GPUS_PER_NODE", group, text);
+	set_word("SLURM_GPUS_PER_NODE", group, of_each("", w->gpus, each, text));
 }
 
 /* Sets the tasks of one component, in one group of a heterogeneous job or else group -1, as far as Slurm is not to decide. */

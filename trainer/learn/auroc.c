@@ -12,8 +12,8 @@ struct interval auroc_delong(const float *score, const uint8_t *positive, size_t
 	const double se = sqrt(fmax(variance, 0));
 
 	if (se > 0) { /* of a perfect ranking it knows nothing: an interval of no width would be none */
-		r.low = fmax(r.value - 1.959963984540054 * se, 0);
-		r.high = fmin(r.value + 1.959963984540054 * se, 1);
+		r.low = fmax(r.value - NORMAL_95 * se, 0);
+		r.high = fmin(r.value + NORMAL_95 * se, 1);
 		r.se = se;
 		r.method = METHOD_DELONG;
 	}

@@ -195,7 +195,7 @@ static double least_effective(const struct entry *e, size_t n, const struct room
  * normal quantile 84 to 89 times. */
 static struct interval spread(double value, double error, double effective)
 {
-	const double half = 1.959963984540054 * error * few_spread((size_t)fmax(effective, LEAST_POSITIVES));
+	const double half = NORMAL_95 * error * few_spread((size_t)fmax(effective, LEAST_POSITIVES));
 
 	return (struct interval){ value, value - half, value + half, error, METHOD_NONE };
 }

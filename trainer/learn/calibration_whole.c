@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-static const double z = 1.959963984540054;
-
 enum measure { BRIER, SKILL, RATIO, LEVEL, MEASURES };
 
 /* What is added to all logits so that the mean probability is the share (Cox 1958, with the slope held at 1). Between the two values by
@@ -86,7 +84,7 @@ void calibration_whole(struct calibration *c, const struct entry *e, size_t n, c
 		if (moves)
 			moves[i] = -(1 - skill) * room->sum[i][SKILL];
 	}
-	const double spread = z * few_spread((size_t)fmax(effective, LEAST_POSITIVES)), se[MEASURES] = { sqrt(variance[BRIER]), sqrt(variance[SKILL]), sqrt(variance[RATIO]), sqrt(variance[LEVEL]) };
+	const double spread = NORMAL_95 * few_spread((size_t)fmax(effective, LEAST_POSITIVES)), se[MEASURES] = { sqrt(variance[BRIER]), sqrt(variance[SKILL]), sqrt(variance[RATIO]), sqrt(variance[LEVEL]) };
 	const double at = logit(error), half = spread * se[BRIER] / (error * (1 - error)), by = exp(spread * se[SKILL]), times = exp(spread * se[RATIO]);
 
 	c->brier = about(error, probability(at - half), probability(at + half), se[BRIER]);

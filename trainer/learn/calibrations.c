@@ -76,7 +76,6 @@ static void judge_finding(struct calibrations *c, int f, struct bench *b, size_t
 /* A patient moves all the findings' skills at once. Each finding's own interval is wider than its error says: the mean's grows by that. */
 static void set_mean(struct calibrations *c, const struct bench *b)
 {
-	const double z = 1.959963984540054;
 	double mean = 0, variance = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
@@ -86,8 +85,8 @@ static void set_mean(struct calibrations *c, const struct bench *b)
 		variance += b->sum[i] * b->sum[i] / c->judged / c->judged;
 	c->skill = value_only(c->judged ? mean : NAN);
 	c->skill.se = sqrt(variance);
-	c->skill.low = mean - z * c->skill.se;
-	c->skill.high = mean + z * c->skill.se;
+	c->skill.low = mean - NORMAL_95 * c->skill.se;
+	c->skill.high = mean + NORMAL_95 * c->skill.se;
 	for (int f = 0; f < FINDINGS; f++) {
 		const struct interval *own = &c->finding[f].skill;
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static const double z = 1.959963984540054;
+static const double z = NORMAL_95;
 
 double patients_effective(const uint32_t *images, size_t patients)
 {

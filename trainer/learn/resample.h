@@ -25,6 +25,8 @@ struct interval {
 	enum interval_method method;
 };
 
+#define NORMAL_95 1.959963984540054 /* standard errors to each side that a 95 % interval of the normal distribution reaches */
+
 /* An estimate without an interval. */
 struct interval value_only(double value);
 
