@@ -22,15 +22,22 @@ static void *make(void *from)
 	return item;
 }
 
+static struct ahead *start(int *last)
+{
+	struct error e = { 0 };
+
+	made = 0;
+	struct ahead *a = ahead_start(make, last, ROOM, &e);
+	assert_non_null(a);
+	return a;
+}
+
 static void each_comes_once_and_in_order_however_late_it_is_taken(void **state)
 {
 	(void)state;
 	int last = ITEMS;
-	struct error e = { 0 };
+	struct ahead *a = start(&last);
 
-	made = 0;
-	struct ahead *a = ahead_start(make, &last, ROOM, &e);
-	assert_non_null(a);
 	for (int i = 0; i < ITEMS; i++) {
 		while (i % 50 == 0 && i < ITEMS - ROOM && made < i + ROOM + 1) /* one waits for room, and stays the only one */
 			usleep(1000);
@@ -52,11 +59,8 @@ static void what_is_stopped_ends_and_gives_nothing_more(void **state)
 {
 	(void)state;
 	int last = ITEMS;
-	struct error e = { 0 };
+	struct ahead *a = start(&last);
 
-	made = 0;
-	struct ahead *a = ahead_start(make, &last, ROOM, &e);
-	assert_non_null(a);
 	while (made < ROOM + 1)
 		usleep(1000);
 	ahead_stop(a);
