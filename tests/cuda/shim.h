@@ -150,11 +150,6 @@ template <int n> inline void still_needed(const uint32_t (&)[n][4])
 {
 }
 
-template <int n> inline void hold(uint32_t (&held)[n][4], const uint32_t (&next)[n][4])
-{
-	memcpy(held, next, sizeof next);
-}
-
 /* ---- the host side of device.h ---- */
 
 /* A stream is a queue: what is put into it runs when somebody waits, in the stream's order, and any of the other streams' in between. So a copy

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The fused 3×3 convolution of a dense layer, forward and backward, in numbered variants. */
 #include "cases.h"
-#include "conv3x3_data_wgmma.h"
 #include "conv3x3_forward_wgmma.h"
 #include "conv3x3_joined_wgmma.h"
 #include "merges.h"
@@ -220,27 +219,25 @@ template <class T> void expect_weight(const layer<T> &l, const backward_run<T> &
 		}
 }
 
-/* check(layer, run's arguments made what the kernel gets): where a, b and c are there, and, if it can, where the kernel makes them and merges beside itself what a 1×1 has left. */
-template <class T, bool merges, class F> void with_merges(const shape &s, int most, long times, F check)
+/* check(layer, run's arguments made what the kernel gets): where a, b and c are there, and where the kernel makes them and merges beside itself what a 1×1 has left. */
+template <class T, class F> void with_merges(const shape &s, int most, long times, F check)
 {
 	layer<T> l(s);
 	check(l, [](const conv3x3_backward<T> &p) { return p; });
-	if constexpr (merges) {
-		if (times > 1)
-			return;
-		const unmerged_layer left(40 + s.c_out, s.c_out, 5, most == 1 ? 201 : 5);
-		left.coefficients(&l.a, &l.b, &l.c);
-		check(l, [&](conv3x3_backward<T> p) {
-			p.a = p.b = p.c = nullptr;
-			return conv3x3_merging<T>{ p, left.bn(), layer_sums_of(left.of_weight(), {}, left.bn()) };
-		});
-		left.expect();
-	}
+	if (times > 1)
+		return;
+	const unmerged_layer left(40 + s.c_out, s.c_out, 5, most == 1 ? 201 : 5);
+	left.coefficients(&l.a, &l.b, &l.c);
+	check(l, [&](conv3x3_backward<T> p) {
+		p.a = p.b = p.c = nullptr;
+		return conv3x3_merging<T>{ p, left.bn(), layer_sums_of(left.of_weight(), {}, left.bn()) };
+	});
+	left.expect();
 }
 
 template <class T, class S> void check_data_shape(const shape &s, int most, long times)
 {
-	with_merges<T, !S::WGMMA>(s, most, times, [&](const layer<T> &l, auto given) {
+	with_merges<T>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
 		const backward_run<T> run(l, blocks, times);
 		check_device((conv3x3_data_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_data");
@@ -250,7 +247,7 @@ template <class T, class S> void check_data_shape(const shape &s, int most, long
 
 template <class T, class S> void check_weight_shape(const shape &s, int most, long times)
 {
-	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
+	with_merges<T>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int blocks = line_blocks(s.repeated(times).pixels(), S::ROWS, most);
 		const backward_run<T> run(l, blocks, times);
 		check_device((conv3x3_weight_launch<T, S>(given(run.arguments()), (unsigned)blocks, nullptr)), "conv3x3_weight");
@@ -260,7 +257,7 @@ template <class T, class S> void check_weight_shape(const shape &s, int most, lo
 
 template <class T, class data, class weight> void check_both_shape(const shape &s, int most, long times)
 {
-	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
+	with_merges<T>(s, most, times, [&](const layer<T> &l, auto given) {
 		const long pixels = s.repeated(times).pixels();
 		const int blocks = line_blocks(pixels, data::ROWS, most), parts = line_blocks(pixels, weight::ROWS, most);
 		const backward_run<T> run(l, blocks > parts ? blocks : parts, times);
@@ -272,7 +269,7 @@ template <class T, class data, class weight> void check_both_shape(const shape &
 
 template <class T, class S> void check_joined_shape(const shape &s, int most, long times)
 {
-	with_merges<T, true>(s, most, times, [&](const layer<T> &l, auto given) {
+	with_merges<T>(s, most, times, [&](const layer<T> &l, auto given) {
 		const int parts = conv3x3_joined_parts(s.repeated(times).pixels(), s.side, s.c_in, most * S::halves(s.c_in));
 		const backward_run<T> run(l, parts, times);
 		check_device((conv3x3_joined_launch<T, S>(given(run.arguments()), parts, nullptr)), "conv3x3_joined");
@@ -473,7 +470,6 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_data<bf16, conv3x3_data_shape<128, 32, 64>>(cases, "1");      /* 8 warps of 32 pixels × 64 channels */
 	add_data<bf16, conv3x3_data_shape<128, 64, 32>>(cases, "2");      /* 8 warps of 64 × 32 */
 	add_data<bf16, conv3x3_data_shape<64, 32, 32>>(cases, "3");       /* half the tile; fits an A100 */
-	add_data<bf16, conv3x3_data_wgmma_shape>(cases, "4");             /* wgmma; y and dz between memory and registers */
 	add_weight<bf16, conv3x3_weight_shape<128>>(cases, "1");
 	add_weight<bf16, conv3x3_weight_shape<64>>(cases, "2");           /* half the tile: two blocks' worth of shared memory is left to the cache */
 	add_weight<bf16, conv3x3_weight_shape<128, 3>>(cases, "3");       /* three blocks share the taps: for maps that make few tiles */
@@ -482,7 +478,6 @@ void add_conv3x3_cases(std::vector<kernel_case> &cases)
 	add_forward<fp16, conv3x3_forward_shape<128, 32, 2>>(cases, "1");
 	add_forward<fp16, conv3x3_forward_wgmma_shape>(cases, "4");
 	add_data<fp16, conv3x3_data_shape<128, 32, 64>>(cases, "1");
-	add_data<fp16, conv3x3_data_wgmma_shape>(cases, "4");
 	add_weight<fp16, conv3x3_weight_shape<128>>(cases, "1");
 	add_joined<fp16, conv3x3_joined_wgmma_shape>(cases, "1");
 }

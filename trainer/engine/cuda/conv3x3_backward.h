@@ -343,16 +343,10 @@ template <class T, class data, class weight, class P> int conv3x3_both_launch(co
 	return launch(conv3x3_both_kernel<T, data, weight, P>, data_blocks + parts * weight::GROUPS + blocks_beside(p), data::THREADS, most, stream, conv3x3_both<P>{ p, data_blocks });
 }
 
-template <class T, class P, int... cut> int conv3x3_data_run(conv3x3_data_shape<cut...>, const P &p, unsigned blocks, device_stream stream)
-{
-	typedef conv3x3_data_shape<cut...> S;
-	return launch(conv3x3_data_kernel<T, S, P>, blocks + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
-}
-
-/* blocks: at most as many as tiles. S: a shape of this file's or of conv3x3_data_wgmma.h's. */
+/* blocks: at most as many as tiles. */
 template <class T, class S, class P> int conv3x3_data_launch(const P &p, unsigned blocks, device_stream stream)
 {
-	return conv3x3_data_run<T>(S(), p, blocks, stream);
+	return launch(conv3x3_data_kernel<T, S, P>, blocks + blocks_beside(p), S::THREADS, S::shared_bytes(), stream, p);
 }
 
 /* blocks: parts of the weight's gradient. */

@@ -189,23 +189,12 @@ template <int left, class A> DEVICE void group_wait(A &sums)
 #define WORDS_32 WORDS_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WORDS_48 WORDS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define WORDS_64 WORDS_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-/* What a product reads of registers stays in these until it has been waited for: the compiler knows neither that it is still read, which this tells it
- * after the wait, … */
+/* What a product reads of registers stays in these until it has been waited for: the compiler does not know that it is still read, which this tells it
+ * after the wait. */
 template <int n> DEVICE void still_needed(const uint32_t (&held)[n][4])
 {
 	UNROLL for (int i = 0; i < n; i++)
 		asm volatile("" :: "r"(held[i][0]), "r"(held[i][1]), "r"(held[i][2]), "r"(held[i][3]) : "memory");
-}
-
-/* … nor that the next product's must be made elsewhere and come here only then. */
-template <int n> DEVICE void hold(uint32_t (&held)[n][4], const uint32_t (&next)[n][4])
-{
-	still_needed(held);
-	UNROLL for (int i = 0; i < n; i++)
-		UNROLL for (int j = 0; j < 4; j++) {
-			held[i][j] = next[i][j];
-			asm volatile("" : "+r"(held[i][j]) :: "memory");
-		}
 }
 
 #define PRODUCT_64(TYPE, ADD, HOW)                                                                                                     \
