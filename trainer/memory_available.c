@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory_available.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "cgroup.h"
@@ -30,6 +32,43 @@ static long long address_space_left(void)
 	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return LLONG_MAX;
 	return (long long)limit.rlim_cur - 1024 * line_in("/proc/self/status", "VmSize: %lld kB");
+}
+
+#define NODES "/sys/devices/system/node/"
+
+/* Bytes that are free on a NUMA node, or hold pages of files, where it has no CPU. */
+static long long beside_processors(long node)
+{
+	static const char *const lines[] = { "Node %*d MemFree: %lld kB", "Node %*d Active(file): %lld kB", "Node %*d Inactive(file): %lld kB" };
+	char path[64];
+	long long sum = 0;
+
+	snprintf(path, sizeof path, NODES "node%ld/cpulist", node);
+	FILE *f = fopen(path, "r");
+	int first = f ? fgetc(f) : EOF;
+	if (f)
+		fclose(f);
+	snprintf(path, sizeof path, NODES "node%ld/meminfo", node);
+	for (size_t i = 0; first == '\n' && i < sizeof lines / sizeof lines[0]; i++)
+		sum += 1024 * line_in(path, lines[i]);
+	return sum;
+}
+
+/* What the kernel counts as available, but for memory on NUMA nodes without CPUs: on Grace that is the GPUs' own, which fills when the processors' is full. */
+static long long machine_available(void)
+{
+	char list[512] = "";
+	long long bytes = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB");
+	FILE *f = fopen(NODES "has_memory", "r");
+
+	for (char *p = f ? fgets(list, sizeof list, f) : NULL; bytes && p && isdigit((unsigned char)*p); p += *p == ',') {
+		long first = strtol(p, &p, 10), last = *p == '-' ? strtol(p + 1, &p, 10) : first;
+		for (long node = first; node <= last; node++)
+			bytes -= beside_processors(node);
+	}
+	if (f)
+		fclose(f);
+	return bytes;
 }
 
 /* The files of a version of cgroups, and the lines of its memory.stat that tell the pages of files, of all groups below. */
@@ -64,7 +103,7 @@ static void take_least(void *arg, const char *directory, enum cgroup_version ver
 
 size_t memory_available(size_t promised, int processes)
 {
-	long long machine = 1024 * line_in("/proc/meminfo", "MemAvailable: %lld kB"), least = machine, space = address_space_left();
+	long long machine = machine_available(), least = machine, space = address_space_left();
 
 	cgroup_each("memory", take_least, &least);
 	if (!machine)

@@ -12,14 +12,15 @@
 FILE *__real_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode);
 
-static int no_meminfo;
+static int no_meminfo, made_up;
 
-/* Cgroups are those below the scratch directory. */
+/* Cgroups are those below the scratch directory; memory and NUMA nodes are, where the machine is made up. */
 FILE *__wrap_fopen(const char *path, const char *mode)
 {
 	if (no_meminfo && strcmp(path, "/proc/meminfo") == 0)
 		return NULL;
-	if (strcmp(path, "/proc/self/cgroup") == 0 || strncmp(path, "/sys/fs/cgroup", 14) == 0)
+	if (strcmp(path, "/proc/self/cgroup") == 0 || strncmp(path, "/sys/fs/cgroup", 14) == 0 ||
+	    (made_up && (strcmp(path, "/proc/meminfo") == 0 || strncmp(path, "/sys/devices/system/node/", 25) == 0)))
 		return __real_fopen(scratch_path("%s", path + 1), mode);
 	return __real_fopen(path, mode);
 }
@@ -98,6 +99,33 @@ static void limits_of_version_1_hold(void **state)
 	has("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000\n");
 	has("sys/fs/cgroup/memory/memory.usage_in_bytes", "500000\n");
 	assert_int_equal(memory_available(0, 1), 1500000);
+}
+
+/* A tray with two Grace processors and four GPUs, whose memory the kernel counts with the machine's. */
+static void memory_of_coherent_gpus_is_not_the_processors(void **state)
+{
+	static const int numbers[] = { 0, 1, 2, 3, 10, 18, 26 };
+	char path[128], text[512];
+
+	(void)state;
+	has("proc/self/cgroup", "0::/\n");
+	has("proc/meminfo", "MemTotal:  9000000 kB\nMemFree:  8000000 kB\nMemAvailable:  8000000 kB\n");
+	made_up = 1;
+	assert_int_equal(memory_available(0, 1), 8000000LL * 1024); /* as on a kernel without NUMA */
+	has("sys/devices/system/node/has_memory", "0-3,10,18,26\n");
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+		int n = numbers[i];
+		snprintf(path, sizeof path, "sys/devices/system/node/node%d/cpulist", n);
+		has(path, n == 0 ? "0-71\n" : n == 1 ? "72-143\n" : "\n");
+		snprintf(path, sizeof path, "sys/devices/system/node/node%d/meminfo", n);
+		snprintf(text, sizeof text, "Node %d MemTotal:  1100000 kB\nNode %d MemFree:  1000000 kB\nNode %d Active(file):  2000 kB\nNode %d Inactive(file):  1000 kB\n", n, n, n, n);
+		has(path, text);
+	}
+	assert_int_equal(memory_available(0, 1), (8000000LL - 5 * 1003000) * 1024);
+	assert_int_equal(memory_available(0, 4), (8000000LL - 5 * 1003000) * 1024 / 4);
+	has("proc/meminfo", "MemAvailable:  5000000 kB\n"); /* without what the kernel keeps back: less than is free on the GPUs */
+	assert_int_equal(memory_available(0, 1), 1);
+	made_up = 0;
 }
 
 /* What was read and written before in the same job, as by prepare, fills the group and goes when memory is asked for. */
@@ -205,6 +233,7 @@ int main(void)
 		cmocka_unit_test(without_a_limit_it_is_the_machines),
 		cmocka_unit_test(limits_of_version_2_hold),
 		cmocka_unit_test(limits_of_version_1_hold),
+		cmocka_unit_test(memory_of_coherent_gpus_is_not_the_processors),
 		cmocka_unit_test(pages_of_files_leave_room),
 		cmocka_unit_test(nothing_left_is_not_unknown),
 		cmocka_unit_test(what_is_promised_is_taken_off),
