@@ -11,7 +11,7 @@ for program in "$chexnet" "$BUILD/bench/cpu_pair"; do
 	[ -x "$program" ] || { echo "no $program: make bench builds it"; exit 1; }
 done
 part() { [[ " $PARTS " == *" $1 "* ]]; }
-isa=$(grep -owE 'avx2|avx512f|avx512_bf16|amx_bf16' /proc/cpuinfo | sort -u | tr '\n' ' ')
+isa=$(grep -owE 'asimd|avx2|avx512f|avx512_bf16|amx_bf16' /proc/cpuinfo | sort -u | tr '\n' ' ')
 echo "instruction sets that matter: ${isa:-none}(with amx_bf16 the fused engine multiplies bf16 on AMX, or its description says why not)"
 
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
