@@ -35,6 +35,7 @@ static struct {
 	bool says_binding;          /* --hvd-bind was said to this command, or in its script */
 	bool binds_gpus;            /* a component binds GPUs in Slurm's words */
 	bool binds_own, leaves_own; /* of the components with GPUs, one does so, one does not */
+	bool by_gres;               /* a component has them by --gres */
 	bool gpus_of_node;          /* CUDA_VISIBLE_DEVICES is Slurm's of the node that this runs on */
 } client;
 
@@ -416,6 +417,7 @@ static void read_gpu_choice(int component, int group)
 
 	client.binds_gpus |= binds;
 	client.binds_own |= binds && client_may_have_gpus(component, group);
+	client.by_gres |= client_has_gpus_by_gres(component, group);
 	/* nobody asked what only the site wants to be bound, nor is Slurm asked for it */
 	client.leaves_own |= !binds && !client.options.by_site && client_has_gpus(component, group);
 }
@@ -557,6 +559,7 @@ static void prepare_step(void)
 	tell_nodes("by-site", o->by_site);
 	/* srun --exclusive gives its step the cores of -c only, although nobody else can use the others */
 	tell_nodes("whole-job", !getenv("SLURM_JOB_ID") && !said_anywhere("jobid"));
+	tell_nodes("by-gres", client.by_gres);
 	tell_nodes("own-mps", runs_mps());
 	tell_nodes("ntasks-per-socket", said_anywhere("ntasks-per-socket"));
 	tell_nodes("ntasks-per-core", said_anywhere("ntasks-per-core"));

@@ -496,6 +496,14 @@ bool client_may_have_gpus(int component, int group)
 	return has_gpus(&words) || (words.hidden_gpus && !names_gpus(component));
 }
 
+bool client_has_gpus_by_gres(int component, int group)
+{
+	struct step_words words = { 0 };
+
+	gpu_words(&words, component, group);
+	return words.gres && count_gres_gpus(words.gres) > 0;
+}
+
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share)
 {
 	int first = 0;

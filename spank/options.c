@@ -62,6 +62,7 @@ static const struct row rows[] = {
 	{ SCOPE_STEP, "ntasks-per-socket", WORD, AT(per_socket), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "ntasks-per-core", WORD, AT(per_core), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "ntasks-per-gpu", WORD, AT(per_gpu), 1, NULL, 0, 0, "" },
+	{ SCOPE_STEP, "by-gres", WORD, AT(by_gres), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "own-mps", WORD, AT(own_mps), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "own-gres", WORD, AT(own_gres), 1, NULL, 0, 0, "" },
 	{ SCOPE_STEP, "hide-gpus", WORD, AT(hide_gpus), 1, NULL, 0, 0, "" },

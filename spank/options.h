@@ -49,6 +49,7 @@ struct options {
 	int whole_job; /* 0 or 1: srun made the job for this step, so the job's cores are the step's */
 	int overlap;   /* 0 or 1: other steps of the job may use the same GPUs */
 	int per_socket, per_core, per_gpu; /* 0 or 1: --ntasks-per-socket, -core or -gpu, with which a larger -n may not fit, is said */
+	int by_gres;   /* 0 or 1: GPUs were asked for with --gres */
 	int own_mps;   /* 0 or 1: the user runs MPS, Slurm does not */
 	int own_gres;  /* 0 or 1: our srun put SLURM_GRES into the environment */
 	int hide_gpus; /* 0 or 1: our srun put SLURM_GPU_BIND=none into the environment */

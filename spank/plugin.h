@@ -57,6 +57,8 @@ void client_each_component(const struct argv_scan *command_line, void (*use)(int
 bool client_has_gpus(int component, int group);
 /* The same where GPUs of its job that nothing here counts may be its own. */
 bool client_may_have_gpus(int component, int group);
+/* The same where they were asked for with --gres. */
+bool client_has_gpus_by_gres(int component, int group);
 /* What the user said of GPUs in Slurm's words and the nodes cannot see: GPUs of each task (--gpus-per-task; 0 not said; one
  * number holds for all components, unless it is `fixed` in our words), and whether tasks share them (--ntasks-per-gpu). */
 void client_read_groups(const struct argv_scan *command_line, bool fixed, int *gpus_per_task, bool *share);

@@ -231,8 +231,8 @@ static int check_counts(spank_t spank)
 			snprintf(cure + n, sizeof cure - (size_t)n, ", else -m arbitrary -w with each node's name once for each of its GPUs");
 		else if (all % nodes == 0 && !step.options.per_socket && !step.options.per_core) {
 			const int equal = all / nodes * r->gpus_per_task;
-			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d%s", first || full ? "or" : "else",
-				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes, without_limits(false, false, of_gpu || step.options.per_gpu, limits));
+			n += snprintf(cure + n, sizeof cure - (size_t)n, ", %s %s --gpus-per-node=%d --ntasks-per-node=%d%s%s", first || full ? "or" : "else",
+				step.options.whole_job ? "type" : "submit the job with", equal, all / nodes, step.options.by_gres ? " in place of --gres" : "", without_limits(false, false, of_gpu || step.options.per_gpu, limits));
 			if (first || full)
 				snprintf(cure + n, sizeof cure - (size_t)n, " if all nodes have %d GPU%s", equal, equal == 1 ? "" : "s");
 		}

@@ -310,7 +310,7 @@ static const char *all_tasks(const struct step_words *w, const struct step_size 
 	return buf;
 }
 
-/* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. */
+/* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. Beside a --gres that names GPUs Slurm takes no --gpus-per-node. */
 static const char *fewer_gpus(const struct step_words *w, const struct step_size *size, int tasks, int each, char *buf, size_t room)
 {
 	char words[SPREAD];
@@ -318,8 +318,8 @@ static const char *fewer_gpus(const struct step_words *w, const struct step_size
 	*buf = '\0';
 	if (!each && can_spread(w, size, tasks, each))
 		snprintf(buf, room, ", -G %d%s", tasks, spread(w, size, tasks, tasks, each, words));
-	else if (each && size->nodes && tasks % size->nodes == 0)
-		snprintf(buf, room, ", --gpus-per-node=%d", tasks / size->nodes);
+	else if (each && size->nodes && tasks % size->nodes == 0 && (w->gpus_per_node || !strchr(w->gres, ',')))
+		snprintf(buf, room, w->gpus_per_node ? ", --gpus-per-node=%d" : ", --gres=gpu:%d", tasks / size->nodes);
 	return buf;
 }
 

@@ -45,6 +45,17 @@ advice_helps() { # LEAST: lines of stdin, with so many cures in them; fewer with
 	E
 }
 
+@test "beside --gres, in place of which another one has to stand" {
+	advice_helps 8 <<-'E'
+	-N2 --gres=gpu:4 -n4 --hvd
+	-N1 --gres=gpu:4 -n2 --hvd
+	-N2 --gres=gpu:2 -n8 --gpu-bind=socket
+	-N2 --gres=gpu:2 --exclusive | --gpu-bind=socket -n8
+	-N2 --gres=gpu:2 --exclusive | --gres=gpu:2 --gpu-bind=socket -n8
+	-N2 --gpus-per-node=4 --exclusive | --gres=gpu:2 --hvd -n2
+	E
+}
+
 @test "GPUs asked for in one number for all nodes follow a number of tasks for each" {
 	advice_helps 0 <<-'E'
 	--gpus=4 --ntasks-per-node=2 --hvd

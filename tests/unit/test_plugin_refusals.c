@@ -66,6 +66,9 @@ static void a_refusal_names_what_helps_this_step(void **state)
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else type --gpus-per-node=6 --ntasks-per-node=3, or"));
 	assert_int_equal(run_step(pairs, 4, 0), 64);
 	assert_non_null(strstr(record->line, " on this node: type -n 4 --ntasks-per-node=2 if all nodes have 4 GPUs, else submit the job with --gpus-per-node=6 --ntasks-per-node=3, or"));
+	/* beside which Slurm takes no --gpus-per-node */
+	assert_int_equal(run_step("joined,hide-gpus,socket,gpus-per-task=2,by-gres", 4, 0), 64);
+	assert_non_null(strstr(record->line, ", else submit the job with --gpus-per-node=6 --ntasks-per-node=3 in place of --gres, or"));
 	/* of two nodes, the second here, the first has the GPUs of four tasks: in blocks of four, two are left for this one */
 	step_node = 1;
 	spank_setenv(NULL, "SLURM_JOB_CPUS_PER_NODE", "4(x2)", 1);

@@ -234,6 +234,8 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
 	refuses(STEP(.gpus_per_node = "4", .nodes = "2", .ntasks_per_node = "2"), "4 tasks but 8 GPUs: type -n 8 --ntasks-per-node=4, --gpus-per-node=2, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gres = "gpu:4", .nodes = "2", .ntasks = "4"), "4 tasks but 8 GPUs: type -n 8, --gres=gpu:2, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gres = "gpu:4,craynetwork:1", .ntasks = "2"), "2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2");
 	/* of one number for all nodes Slurm deals as it likes, unless it hears those of each; in a job they are there already */
 	refuses(STEP(.gpus = "8", .nodes = "2", .ntasks = "4"),
 		"4 tasks but 8 GPUs: type -n 8 --gpus-per-node=4, -G 4 --gpus-per-node=2, or --hvd-bind=gpus-per-task=2 --gpus-per-node=4");
