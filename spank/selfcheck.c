@@ -53,7 +53,9 @@ static int check_gpu(const struct node *node, const struct gres_conf *conf, int 
 		return !right;
 	}
 	const bool right = cpuset_within(&line->cores, &socket);
-	if (right)
+	if (right && !cpuset_within(&socket, &line->cores)) /* where slurm.conf says numa_node_as_socket or l3cache_as_socket, they can be */
+		fprintf(out, "%s, Cores=%s: on its socket, but Slurm from 24.11 on drains a node where they are not all of what it counts as a socket, by default %s\n", gpu->at.pci, have, want);
+	else if (right)
 		fprintf(out, "%s, Cores=%s: on its socket\n", gpu->at.pci, have);
 	else
 		fprintf(out, "WRONG: %s has Cores=%s, but its socket has the cores %s: write Cores=%s\n", gpu->at.pci, have, want, want);
