@@ -118,6 +118,7 @@ void maps_close(struct maps *m)
 	free(m->cells);
 	free(m->rgb);
 	boxes_free(&m->boxes);
+	pointing_free(&m->pointing);
 }
 
 /* ---- images ------------------------------------------------------------------------------------------ */
@@ -137,21 +138,24 @@ static double of_image(const struct maps *m, double pixels)
 	return (margin + pixels) / m->source_size;
 }
 
-int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct error *e)
+int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct pointed *maps, struct error *e)
 {
+	const char *const name = file_name(path);
 	const double window[] = { of_image(m, 0), of_image(m, m->plan->image_size) };
-	uint32_t findings = boxes_findings(&m->boxes, file_name(path));
+	const uint32_t findings = boxes_findings(&m->boxes, name) & ~m->untrained;
+	int n = 0;
 
-	if (boxes_fit(&m->boxes, file_name(path), original->width, original->height, e) < 0)
+	if (boxes_fit(&m->boxes, name, original->width, original->height, e) < 0)
 		return -e->code;
 	for (int f = 0; f < FINDINGS; f++)
-		if ((findings & ~m->untrained) >> f & 1) {
+		if (findings >> f & 1) {
 			struct cam cam = make_map(m, row, f);
 
-			pointing_add(&m->pointing, &m->boxes, file_name(path), f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), window, original->width,
-				     original->height);
+			maps[n++] = pointing_at(&m->boxes, name, f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), window, original->width, original->height);
 		}
-	return 0;
+	if (pointing_add(&m->pointing, pointing_patient(path), maps, n))
+		return fail(e, EXIT_INTERNAL, "no memory for the pointing game");
+	return n;
 }
 
 static int most_probable(const float *logits, uint32_t untrained)

@@ -52,8 +52,8 @@ int maps_open(struct maps *m, const char *directory, const char *finding, const 
 	      const struct error *engine_error, int source_size, int batch, struct error *e);
 void maps_close(struct maps *m);
 
-/* Scores the boxes of the image in row `row` of the batch. */
-int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct error *e);
+/* Scores the boxes of the image in row `row` of the batch. maps: [FINDINGS] of it; returns how many there are. */
+int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct pointed *maps, struct error *e);
 
 /* Writes DIR/IMAGE.FINDING.png for the image in row `row` of the batch. gray: [source_size][source_size]. EXIT_USAGE where that
  * is there and shows another image, or is no map. */

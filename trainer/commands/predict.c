@@ -288,7 +288,22 @@ static void add_map(cJSON *map, const struct shown *s)
 	json_number(window, "height", s->window.height);
 }
 
-static cJSON *row_json(const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct error *e)
+static void add_pointed(cJSON *row, const char *path, const struct pointed *maps, int n)
+{
+	const uint32_t patient = pointing_patient(path);
+	cJSON *pointing = cJSON_AddObjectToObject(row, "pointing"), *findings;
+
+	json_number(pointing, "patient", patient ? (double)patient : NAN);
+	findings = cJSON_AddObjectToObject(pointing, "findings");
+	for (int i = 0; i < n; i++) {
+		cJSON *map = cJSON_AddObjectToObject(findings, finding_names[maps[i].finding]);
+
+		cJSON_AddBoolToObject(map, "hit", maps[i].hit);
+		json_number(map, "chance", maps[i].chance);
+	}
+}
+
+static cJSON *row_json(const char *path, const float *logits, const struct predictor *p, const struct shown *s, const struct pointed *maps, int n_maps, const struct error *e)
 {
 	cJSON *row = cJSON_CreateObject(), *probabilities, *raw, *untrained;
 
@@ -317,6 +332,8 @@ static cJSON *row_json(const char *path, const float *logits, const struct predi
 	cJSON_AddStringToObject(row, "notice", "for research, not a medical device");
 	if (*s->file)
 		add_map(cJSON_AddObjectToObject(row, "map"), s);
+	if (n_maps)
+		add_pointed(row, path, maps, n_maps);
 	return row;
 }
 
@@ -384,6 +401,8 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 		return fail(e, EXIT_INTERNAL, "%s", p->engine_error.text);
 	for (int i = 0; i < n; i++) {
 		struct shown shown = { 0 };
+		struct pointed pointed[FINDINGS];
+		int n_pointed = 0;
 		char name[FILE_PATH];
 
 		snprintf(name, sizeof name, "%s", paths[i]);
@@ -399,11 +418,11 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 		}
 		worst = bad[i].code > worst ? bad[i].code : worst;
 
-		if (p->maps.boxes.n && !bad[i].code && maps_point(&p->maps, at[i], paths[i], &original[i], e) < 0)
+		if (p->maps.boxes.n && !bad[i].code && (n_pointed = maps_point(&p->maps, at[i], paths[i], &original[i], pointed, e)) < 0)
 			return -e->code;
 		if (p->maps.directory && !bad[i].code && maps_write(&p->maps, at[i], paths[i], &original[i], p->pixels + (size_t)at[i] * pixels, logits[at[i]], &shown, e) < 0)
 			return -e->code;
-		if (json && json_print_next(row_json(paths[i], logits[at[i]], p, &shown, &bad[i]), &p->printed, e) < 0)
+		if (json && json_print_next(row_json(paths[i], logits[at[i]], p, &shown, pointed, n_pointed, &bad[i]), &p->printed, e) < 0)
 			return -e->code;
 		if (!json && !bad[i].code)
 			print_rows(name, logits[at[i]], p->untrained);
@@ -413,6 +432,16 @@ static int predict_some(struct predictor *p, int json, int n, char **paths, stru
 	if (fflush(stdout) || ferror(stdout)) /* hours of scoring would be for nothing */
 		return fail(e, EXIT_INTERNAL, "what was printed is not complete: %s", strerror(errno));
 	return worst;
+}
+
+static int print_pointing(const struct pointing *p, FILE *out, struct error *e)
+{
+	struct pointing_table t;
+
+	if (pointing_judge(p, atoi(RESAMPLES_DEFAULT), 1, &t))
+		return fail(e, EXIT_INTERNAL, "no memory for the pointing game");
+	pointing_print(&t, out);
+	return 0;
 }
 
 static int predict(const struct predict_conf *conf, int n, char **paths, struct error *e)
@@ -430,8 +459,8 @@ static int predict(const struct predict_conf *conf, int n, char **paths, struct 
 	progress_end(&p.progress);
 	if (rc >= 0 && conf->json)
 		puts("]");
-	if (rc >= 0 && conf->boxes)
-		pointing_print(&p.maps.pointing, conf->json ? stderr : stdout);
+	if (rc >= 0 && conf->boxes && print_pointing(&p.maps.pointing, conf->json ? stderr : stdout, e) < 0)
+		rc = -e->code;
 	predictor_close(&p);
 	return rc < 0 ? rc : worst;
 }
@@ -468,7 +497,9 @@ const struct command command_predict = {
 		       "probabilities (only with --crops=ten it has), and none in a map. --maps writes overlays that "
 		       "chexnet report --pictures takes: a white frame holds that window, and where the image is darkened no colour can be; colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "
-		       "raised what all that speak for the finding add, cells their number a side, window what the network sees, in pixels of the given image.",
+		       "raised what all that speak for the finding add, cells their number a side, window what the network sees, in pixels of the given image. --boxes counts the maps whose strongest point lies in a box of their finding, "
+		       "beside how many points anywhere in what the network saw would make: their share has a 95 % interval over patients, whom names like 00000001_000.png tell (--json prints this on standard error, "
+		       "and \"pointing\" in each image's object). Images without a box, such as those that do not show the finding, have no part in it.",
 	.options = options,
 	.advice = knob_advice,
 	.run = run,

@@ -356,22 +356,6 @@ static struct operating_point point_of(const struct operating_point *chosen, con
 	return operate((const double[]){ chosen->threshold, chosen->below }, flagged, all);
 }
 
-/* Of the share of images, of which patients have so many. */
-static void bound_share(struct interval *share, const uint32_t *images, size_t patients, double *column, int resamples)
-{
-	const double effective = patients_effective(images, patients);
-	size_t with = 0;
-
-	for (size_t p = 0; p < patients; p++)
-		with += images[p] > 0;
-	if (with < LEAST_POSITIVES)
-		return;
-	if (resamples_tell(share->value, effective))
-		interval_set(share, column, (size_t)resamples);
-	else
-		interval_of_share(share, effective);
-}
-
 enum { SHARES = 4 };
 
 static struct interval *share_of(struct operating_point *at, int k)
@@ -409,7 +393,7 @@ static int judge_tally(struct operating_point *at, const struct tally *t, size_t
 		*at = point_of(at, t, patients, NULL);
 		for (int k = 0; k < SHARES; k++) {
 			count_of_share(t, k, patients, images);
-			bound_share(share_of(at, k), images, patients, drawn + k * resamples, resamples);
+			interval_of_images(share_of(at, k), images, patients, drawn + k * resamples, (size_t)resamples);
 		}
 	}
 	free(drawn);

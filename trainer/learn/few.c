@@ -102,6 +102,21 @@ void interval_of_share(struct interval *r, double n)
 	set_error(r, METHOD_WILSON);
 }
 
+void interval_of_images(struct interval *r, const uint32_t *images, size_t patients, double *replicates, size_t n)
+{
+	const double effective = patients_effective(images, patients);
+	size_t with = 0;
+
+	for (size_t p = 0; p < patients; p++)
+		with += images[p] > 0;
+	if (with < LEAST_POSITIVES)
+		return;
+	if (resamples_tell(r->value, effective))
+		interval_set(r, replicates, n);
+	else
+		interval_of_share(r, effective);
+}
+
 static double added(double distance, double member, double known, int of)
 {
 	return sqrt(distance * distance + fmax(member * member - known * known, 0) / ((double)of * of));

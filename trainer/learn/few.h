@@ -41,6 +41,10 @@ void interval_of_precision(struct interval *r, double patients, const struct int
 /* Wilson's 95 % interval (1927) of the share r->value of n. Sets low, high, method, and se as above. */
 void interval_of_share(struct interval *r, double n);
 
+/* 95 % interval of the share r->value of images, of which patients have so many each: percentiles of n replicates of it where these tell, else Wilson's of the
+ * effective patients; none with fewer than LEAST_POSITIVES patients. Overwrites replicates. */
+void interval_of_images(struct interval *r, const uint32_t *images, size_t patients, double *replicates, size_t n);
+
 /* The mean's interval by the square-and-add of Zou and Donner (2008): its distances from the estimate grow by those of one of its
  * `of` members, as far as they are above what the resamples say of that member. */
 void interval_widen(struct interval *mean, const struct interval *member, double se_of_resamples, int of);

@@ -162,23 +162,58 @@ static double share_of_window(double begin, double length, const double window[2
 }
 
 /* Boxes of one finding hardly overlap, so their areas are added; that flatters chance, not the map. */
-void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width,
-		  int height)
+struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width, int height)
 {
 	const struct box *end;
-	double x = peak_x * width, y = peak_y * height, share = 0;
-	int hit = 0;
+	const double x = peak_x * width, y = peak_y * height;
+	struct pointed at = { .finding = finding };
 
 	for (const struct box *i = boxes_of(b, image, &end); i < end; i++) {
 		if (i->finding != finding)
 			continue;
-		hit |= x >= i->x && x <= i->x + i->w && y >= i->y && y <= i->y + i->h;
-		share += share_of_window(i->x, i->w, window, width) * share_of_window(i->y, i->h, window, height);
+		at.hit |= x >= i->x && x <= i->x + i->w && y >= i->y && y <= i->y + i->h;
+		at.chance += share_of_window(i->x, i->w, window, width) * share_of_window(i->y, i->h, window, height);
 	}
-	share = fmin(share, 1);
-	p->maps[finding]++;
-	p->hits[finding] += hit;
-	p->chance[finding] += share;
+	at.chance = fmin(at.chance, 1);
+	return at;
+}
+
+/* ---- all maps --------------------------------------------------------------------------------------- */
+
+uint32_t pointing_patient(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	const size_t digits = strspn(name, "0123456789");
+
+	return digits >= 1 && digits <= 9 && name[digits] == '_' ? (uint32_t)strtoul(name, NULL, 10) : 0;
+}
+
+int pointing_add(struct pointing *p, uint32_t patient, const struct pointed *maps, int n)
+{
+	if (n == 0)
+		return 0;
+	struct pointed *map = realloc(p->map, (p->n + (size_t)n) * sizeof *map);
+
+	p->map = map ? map : p->map;
+	uint32_t *of = map ? realloc(p->patient, (p->n + (size_t)n) * sizeof *of) : NULL;
+
+	if (!of)
+		return -1;
+	p->patient = of;
+	if (!patient)
+		patient = UINT32_MAX - (uint32_t)p->unnamed++; /* no name has so many digits */
+	for (int i = 0; i < n; i++) {
+		p->map[p->n] = maps[i];
+		p->patient[p->n++] = patient;
+	}
+	return 0;
+}
+
+void pointing_free(struct pointing *p)
+{
+	free(p->map);
+	free(p->patient);
+	*p = (struct pointing){ 0 };
 }
 
 /* Poisson's share from `hits` on away from the mean, and twice that. */
@@ -194,34 +229,139 @@ static double tails(int hits, double mean)
 	return fmin(2 * sum, 1);
 }
 
-struct pointing_sum pointing_total(const struct pointing *p)
-{
-	struct pointing_sum s = { 0 };
+/* Maps and hits of each patient, and what resamples say. */
+struct tally {
+	size_t patients;
+	int resamples;
+	uint32_t *number, *maps, *hits; /* [maps] of all, [patients], [patients] */
+	uint16_t *weight;               /* [patients] */
+	double *share;                  /* [resamples] */
+};
 
-	for (int f = 0; f < FINDINGS; f++) {
-		s.maps += p->maps[f];
-		s.hits += p->hits[f];
-		s.chance += p->chance[f];
+static int tally_open(struct tally *t, const struct pointing *p, int resamples)
+{
+	t->resamples = resamples;
+	t->number = malloc((p->n + 1) * sizeof *t->number);
+	t->maps = malloc((p->n + 1) * sizeof *t->maps); /* no more patients than maps */
+	t->hits = malloc((p->n + 1) * sizeof *t->hits);
+	t->weight = malloc((p->n + 1) * sizeof *t->weight);
+	t->share = malloc(((size_t)resamples + 1) * sizeof *t->share);
+	if (!t->number || !t->maps || !t->hits || !t->weight || !t->share)
+		return -1;
+	long patients = patients_number(p->patient, p->n, t->number);
+
+	t->patients = patients < 0 ? 0 : (size_t)patients;
+	return patients < 0 ? -1 : 0;
+}
+
+static void tally_close(struct tally *t)
+{
+	free(t->number);
+	free(t->maps);
+	free(t->hits);
+	free(t->weight);
+	free(t->share);
+}
+
+static double share_of(const struct tally *t, const uint16_t *weight)
+{
+	uint64_t maps = 0, hits = 0;
+
+	for (size_t i = 0; i < t->patients; i++) {
+		maps += (uint64_t)t->maps[i] * (weight ? weight[i] : 1);
+		hits += (uint64_t)t->hits[i] * (weight ? weight[i] : 1);
 	}
-	s.p = s.chance > 0 ? tails(s.hits, s.chance) : NAN;
+	return maps ? (double)hits / (double)maps : NAN;
+}
+
+/* finding -1: of all */
+static struct pointing_score score(struct tally *t, const struct pointing *p, int finding, uint64_t seed)
+{
+	struct pointing_score s = { 0 };
+
+	memset(t->maps, 0, t->patients * sizeof *t->maps);
+	memset(t->hits, 0, t->patients * sizeof *t->hits);
+	for (size_t i = 0; i < p->n; i++) {
+		const struct pointed *m = &p->map[i];
+
+		if (finding >= 0 && m->finding != finding)
+			continue;
+		s.maps++;
+		s.hits += m->hit;
+		s.chance += m->chance;
+		s.patients += t->maps[t->number[i]]++ == 0;
+		t->hits[t->number[i]] += (uint32_t)m->hit;
+	}
+	s.share = value_only(share_of(t, NULL));
+	for (int b = 0; s.maps && b < t->resamples; b++) {
+		patients_draw(t->weight, t->patients, seed, b);
+		t->share[b] = share_of(t, t->weight);
+	}
+	if (s.maps && t->resamples)
+		interval_of_images(&s.share, t->maps, t->patients, t->share, (size_t)t->resamples);
 	return s;
 }
 
-void pointing_print(const struct pointing *p, FILE *out)
+/* A patient's maps may all hit or all miss: so many independent ones say as much. Towards chance, where that is no whole number. */
+static double p_of(const struct pointing_score *s, double effective)
 {
-	struct pointing_sum s = pointing_total(p);
+	const double hits = s->hits * effective / s->maps, mean = s->chance * effective / s->maps;
+
+	return s->chance > 0 ? tails((int)(hits > mean ? floor(hits + 1e-9) : ceil(hits - 1e-9)), mean) : NAN;
+}
+
+int pointing_judge(const struct pointing *p, int resamples, uint64_t seed, struct pointing_table *table)
+{
+	struct tally t = { 0 };
+	int rc = tally_open(&t, p, resamples);
+
+	*table = (struct pointing_table){ .unnamed = p->unnamed, .p = NAN };
+	for (int f = 0; rc == 0 && f < FINDINGS; f++)
+		table->finding[f] = score(&t, p, f, seed);
+	if (rc == 0) {
+		table->all = score(&t, p, -1, seed);
+		table->p = table->all.maps ? p_of(&table->all, patients_effective(t.maps, t.patients)) : NAN;
+	}
+	tally_close(&t);
+	return rc;
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------- */
+
+static void print_share(const struct pointing_score *s, FILE *out)
+{
+	fprintf(out, "%.1f %%", 100 * s->share.value);
+	if (!isnan(s->share.low))
+		fprintf(out, ", 95 %% interval %.1f to %.1f %%", 100 * s->share.low, 100 * s->share.high);
+	fprintf(out, ", %zu patient%s%s", s->patients, s->patients == 1 ? "" : "s", isnan(s->share.low) ? ": too few for an interval" : "");
+}
+
+void pointing_print(const struct pointing_table *t, FILE *out)
+{
+	const struct pointing_score *all = &t->all;
 	char text[16];
 
-	if (!s.maps) {
+	if (!all->maps) {
 		fprintf(out, "pointing game: none of these images has a box\n");
 		return;
 	}
 	fprintf(out, "%-20s %6s %6s %10s\n", "pointing game", "maps", "hits", "by chance");
-	for (int f = 0; f < FINDINGS; f++)
-		if (p->maps[f])
-			fprintf(out, "%-20s %6d %6d %10.1f\n", finding_names[f], p->maps[f], p->hits[f], p->chance[f]);
-	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding, %.1f by chance", s.hits, s.maps, s.chance);
-	if (!isnan(s.p))
-		fprintf(out, ": %.1f times as many (p %s)", s.hits / s.chance, p_text(s.p, 1, text));
+	for (int f = 0; f < FINDINGS; f++) {
+		const struct pointing_score *s = &t->finding[f];
+
+		if (!s->maps)
+			continue;
+		fprintf(out, "%-20s %6d %6d %10.1f  ", finding_names[f], s->maps, s->hits, s->chance);
+		print_share(s, out);
+		fputc('\n', out);
+	}
+	if (t->unnamed)
+		fprintf(out, "%zu image%s without a patient in the name (00000001_000.png has one): each counts as another patient's, so that intervals may be too narrow\n", t->unnamed,
+			t->unnamed == 1 ? "" : "s");
+	fprintf(out, "pointing game: %d of %d maps peak in a box of their finding (", all->hits, all->maps);
+	print_share(all, out);
+	fprintf(out, "), %.1f by chance", all->chance);
+	if (!isnan(t->p))
+		fprintf(out, ": %.1f times as many (p %s)", all->hits / all->chance, p_text(t->p, 1, text));
 	fputc('\n', out);
 }

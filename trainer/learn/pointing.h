@@ -11,6 +11,7 @@
 
 #include "data/findings.h"
 #include "error.h"
+#include "learn/few.h"
 
 struct box {
 	char image[64];         /* "00004296_000.png" */
@@ -33,25 +34,49 @@ uint32_t boxes_findings(const struct boxes *b, const char *image);
 /* EXIT_DATA where a box lies outside of an image of that size: the image is not the one that the boxes were drawn in. */
 int boxes_fit(const struct boxes *b, const char *image, int width, int height, struct error *e);
 
+/* What came of one map. */
+struct pointed {
+	int finding, hit;
+	double chance; /* that a point anywhere in what the network saw hits */
+};
+
+/* A map's peak as a share of the image's sides (learn/cam.h), where the window that the network saw begins and ends as such shares, the image's size in
+ * pixels. */
+struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width, int height);
+
+/* The patient that NIH's names begin with, "images/00004296_000.png": 4296; 0: the name is of another kind. */
+uint32_t pointing_patient(const char *path);
+
+/* The maps of all images. */
 struct pointing {
-	int maps[FINDINGS], hits[FINDINGS];
-	double chance[FINDINGS]; /* the hits that points anywhere in what the network saw would make */
+	size_t n, unnamed; /* unnamed: images whose patient is not known */
+	struct pointed *map; /* [n] */
+	uint32_t *patient; /* [n] */
 };
 
-/* Counts one map: its peak as a share of the image's sides (learn/cam.h), where the window that the network saw begins and ends as such shares, the
- * image's size in pixels. */
-void pointing_add(struct pointing *p, const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width,
-		  int height);
+/* Adds all the maps of one image. patient: 0 where nobody knows: the image is then one of its own. -1: no memory. To be freed. */
+int pointing_add(struct pointing *p, uint32_t patient, const struct pointed *maps, int n);
+void pointing_free(struct pointing *p);
 
-/* The sums over findings. p: how likely points anywhere are to make hits so far from chance, at most, and to either side: by Poisson's distribution, whose
- * tails are no lighter than theirs (Hoeffding 1956). Standard deviations would promise far too much of few maps: of ten with boxes over 1 % of the image
- * each, one hit is 2.9 of them above chance, and points anywhere make it in one of ten such tries. */
-struct pointing_sum {
+struct pointing_score {
 	int maps, hits;
-	double chance, p;
+	size_t patients;
+	double chance;         /* the hits that points anywhere would make */
+	struct interval share; /* hits / maps, with interval_of_images() */
 };
-struct pointing_sum pointing_total(const struct pointing *p);
 
-void pointing_print(const struct pointing *p, FILE *out);
+/* p: how likely points anywhere are to make hits so far from chance, at most, and to either side: by Poisson's distribution, whose tails are no lighter
+ * than theirs (Hoeffding 1956), of as many maps as say as much where a patient's all hit or all miss (few.h). Standard deviations would promise far too much of
+ * few maps: of ten with boxes over 1 % of the image each, one hit is 2.9 of them above chance, and points anywhere make it in one of ten such tries. */
+struct pointing_table {
+	struct pointing_score all, finding[FINDINGS];
+	size_t unnamed;
+	double p; /* of all; NAN where chance makes no hit */
+};
+
+/* Depends on the seed only. -1: no memory. */
+int pointing_judge(const struct pointing *p, int resamples, uint64_t seed, struct pointing_table *t);
+
+void pointing_print(const struct pointing_table *t, FILE *out);
 
 #endif
