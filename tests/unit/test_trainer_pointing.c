@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/pointing.h"
+#include "learn/pointing_read.h"
 #include "tests/unit/scratch.h"
 
 static void add(struct pointing *p, uint32_t patient, struct pointed map)
@@ -40,14 +40,14 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 {
 	(void)state;
 	static const char list[] = "Image Index,Finding Label,Bbox [x,y,w,h],,,\n"
-				   "b.png,Infiltrate,100,200,50,100,,,\n"
-				   "b.png,Infiltration,100,200,50,100\n" /* once more */
+				   "b.png,Infiltrate,170,200,50,120,,,\n"
+				   "b.png,Infiltration,170,200,50,120\n" /* once more */
 				   "a.png,Effusion,0,0,512,512\n"
 				   "a.png,Effusion,900,900,100,100\n"
 				   "a.png,Mass,-0.5,10,20,20\n"
 				   "d.png,Nodule,0,0,1000,900\nd.png,Nodule,0,100,1000,900\n"; /* over each other */
 	const char *path = scratch_path("boxes.csv");
-	const double whole[] = { 0, 1 }, middle[] = { 0.125, 0.875 };
+	const struct pointing_grid grid = { 8, 1 / 16.0, 1 / 8.0 }, middle = { 6, 3 / 16.0, 1 / 8.0 }; /* of the whole image, and of three quarters of each side */
 	struct boxes b;
 	struct pointing p = { 0 };
 	struct error e = { 0 };
@@ -58,13 +58,13 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_int_equal(b.n, 6);
 	assert_int_equal(boxes_findings(&b, "a.png"), 1u << effusion | 1u << finding_index("Mass", 4));
 	assert_int_equal(boxes_findings(&b, "c.png"), 0);
-	add(&p, 1, pointing_at(&b, "a.png", effusion, 0.25, 0.25, whole, 1024, 1024));    /* in the first box */
-	add(&p, 2, pointing_at(&b, "a.png", effusion, 0.92, 0.93, whole, 1024, 1024));    /* in the second */
-	add(&p, 3, pointing_at(&b, "a.png", effusion, 0.75, 0.25, whole, 1024, 1024));    /* in none */
-	add(&p, 4, pointing_at(&b, "b.png", infiltration, 0.12, 0.24, whole, 1000, 1000)); /* just inside */
-	add(&p, 5, pointing_at(&b, "b.png", infiltration, 0.24, 0.12, whole, 1000, 1000)); /* with x and y swapped: outside */
+	add(&p, 1, pointing_at(&b, "a.png", effusion, 0.25, 0.25, &grid, 1024, 1024));    /* in the first box */
+	add(&p, 2, pointing_at(&b, "a.png", effusion, 0.92, 0.93, &grid, 1024, 1024));    /* in the second */
+	add(&p, 3, pointing_at(&b, "a.png", effusion, 0.75, 0.25, &grid, 1024, 1024));    /* in none */
+	add(&p, 4, pointing_at(&b, "b.png", infiltration, 0.1875, 0.3125, &grid, 1000, 1000)); /* inside */
+	add(&p, 5, pointing_at(&b, "b.png", infiltration, 0.3125, 0.1875, &grid, 1000, 1000)); /* with x and y swapped: outside */
 	struct pointing_table t = judge(&p);
-	double share = 0.25 + 100.0 * 100 / (1024 * 1024), small = 0.005, chance = t.all.chance;
+	double share = (16 + 1) / 64.0, small = 1 / 64.0, chance = t.all.chance;
 
 	assert_int_equal(t.all.maps, 5);
 	assert_int_equal(t.all.hits, 3);
@@ -73,21 +73,22 @@ static void the_pointing_game_counts_hits_and_chance(void **state)
 	assert_close(t.finding[effusion].share.value, 2 / 3.0, 1e-12);
 	assert_close(chance, 3 * share + 2 * small, 1e-12);
 	assert_close(t.p, 2 * (1 - exp(-chance) * (1 + chance + chance * chance / 2)), 1e-12); /* of three or more */
-	add(&p, 6, pointing_at(&b, "d.png", nodule, 0.5, 0.5, whole, 1000, 1000)); /* no miss is left to chance, and none to be had */
+	add(&p, 6, pointing_at(&b, "d.png", nodule, 0.5, 0.5, &grid, 1000, 1000)); /* no miss is left to chance, and none to be had */
 	assert_close(judge(&p).all.chance, 3 * share + 2 * small + 1, 1e-12);
-	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding (66.7 %, 95 % interval 30.0 to 90.3 %, 6 patients), 1.8 by chance: 2.2 times as many (p <=0.214)\n");
+	pointing_says(&p, "pointing game: 4 of 6 maps peak in a box of their finding (66.7 %, 95 % interval 30.0 to 90.3 %, 6 patients), 1.8 by chance: 2.2 times as many (p <=0.227)\n");
 	pointing_free(&p);
 	pointing_says(&p, "pointing game: none of these images has a box\n");
-	add(&p, 1, pointing_at(&b, "d.png", nodule, 0.5, 0.5, whole, 1000, 1000));
+	add(&p, 1, pointing_at(&b, "d.png", nodule, 0.5, 0.5, &grid, 1000, 1000));
 	pointing_says(&p, "pointing game: 1 of 1 maps peak in a box of their finding (100.0 %, 1 patient: too few for an interval), 1.0 by chance: 1.0 times as many (p <=1.000)\n");
 	p.map[0].hit = 0;
-	add(&p, 0, pointing_at(&b, "a.png", effusion, 0.75, 0.25, whole, 1024, 1024));
+	add(&p, 0, pointing_at(&b, "a.png", effusion, 0.75, 0.25, &grid, 1024, 1024));
 	pointing_says(&p, "1 image without a patient in the name (00000001_000.png has one): each counts as another patient's, so that intervals may be too narrow\n"
-			  "pointing game: 0 of 2 maps peak in a box of their finding (0.0 %, 2 patients: too few for an interval), 1.3 by chance: 0.0 times as many (p <=0.568)\n");
+			  "pointing game: 0 of 2 maps peak in a box of their finding (0.0 %, 2 patients: too few for an interval), 1.3 by chance: 0.0 times as many (p <=0.564)\n");
 	pointing_free(&p);
-	/* a network that sees the middle alone can point nowhere else: chance is the share of it that the boxes cover */
-	assert_close(pointing_at(&b, "a.png", effusion, 0.25, 0.25, middle, 1024, 1024).chance, 0.25, 1e-12); /* the second box is outside: (0.5 - 0.125)^2 / 0.75^2 */
-	assert_close(pointing_at(&b, "b.png", infiltration, 0.13, 0.24, middle, 1000, 1000).chance, 25.0 * 100 / (750 * 750), 1e-12);
+	/* a network that sees the middle alone can point nowhere else */
+	assert_close(pointing_at(&b, "a.png", effusion, 0.25, 0.25, &middle, 1024, 1024).chance, 9 / 36.0, 1e-12); /* the second box is outside */
+	assert_close(pointing_at(&b, "b.png", infiltration, 0.1875, 0.3125, &middle, 1000, 1000).chance, 1 / 36.0, 1e-12);
+	assert_close(pointing_at(&b, "b.png", infiltration, 0.1875, 0.3125, &(struct pointing_grid){ 2, 0.25, 0.5 }, 1000, 1000).chance, 0, 0); /* no cell is there */
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 1024, &e), 0);
 	assert_int_equal(boxes_fit(&b, "c.png", 10, 10, &e), 0);
 	assert_int_equal(boxes_fit(&b, "a.png", 1024, 512, &e), -EXIT_DATA);
@@ -291,6 +292,88 @@ static void four_patients_have_no_interval(void **state)
 	pointing_free(&p);
 }
 
+/* A box between the cells' middles is a miss that no network can help. */
+static void maps_that_can_hit_nothing_are_told(void **state)
+{
+	struct pointing p = { 0 };
+
+	(void)state;
+	for (uint32_t i = 1; i <= 5; i++)
+		add(&p, i, (struct pointed){ .finding = 3, .hit = i == 1, .chance = i < 3 ? 0.25 : 0 });
+	assert_int_equal(judge(&p).all.beyond, 3);
+	assert_int_equal(judge(&p).finding[3].beyond, 3);
+	pointing_says(&p, "\n3 maps could hit nothing: no cell's middle lies in a box\n"
+			  "pointing game: 1 of 5 maps peak in a box of their finding (20.0 %, 95 % interval 3.6 to 62.4 %, 5 patients), 0.5 by chance: 2.0 times as many (p <=1.000)\n");
+	pointing_free(&p);
+}
+
+/* ---- what was printed of it -------------------------------------------------------------------------- */
+
+#define ROW(image, rest) "{\"image\": \"" image "\", \"weights_hash\": \"0123456789abcdef\"" rest "}"
+#define OF(patient, findings) ", \"pointing\": {\"patient\": " patient ", \"findings\": {" findings "}}"
+
+static void what_was_printed_is_read(void **state)
+{
+	static const char text[] = "[\n" ROW("d/00000002_000.png", OF("2", "\"Mass\": {\"hit\": true, \"chance\": 0.25}, \"Effusion\": {\"hit\": false, \"chance\": 0}"))
+	    ", " ROW("nothing.png", "") ", {\"image\": \"broken.png\", \"error\": \"no\"}, " ROW("a.png", OF("null", "\"Mass\": {\"hit\": false, \"chance\": 0.5}")) "]\n";
+	const char *path = scratch_path("printed.json");
+	struct pointing_file p;
+	struct error e = { 0 };
+
+	(void)state;
+	scratch_write(path, text, sizeof text - 1);
+	assert_int_equal(pointing_read(&p, path, &e), 0);
+	assert_int_equal(p.images, 2);
+	assert_string_equal(p.name[0], "00000002_000.png");
+	assert_string_equal(p.name[1], "a.png");
+	assert_string_equal(p.weights_hash, "0123456789abcdef");
+	const struct pointing_table t = judge(&p.pointing);
+
+	assert_int_equal(t.all.maps, 3);
+	assert_int_equal(t.all.hits, 1);
+	assert_int_equal(t.all.patients, 2);
+	assert_int_equal(t.all.beyond, 1);
+	assert_int_equal(t.unnamed, 1);
+	assert_close(t.all.chance, 0.75, 0);
+	assert_int_equal(t.finding[finding_index("Mass", 4)].hits, 1);
+	pointing_file_free(&p);
+}
+
+static void what_is_no_such_print_is_refused(void **state)
+{
+	static const struct {
+		const char *text, *says;
+	} bad[] = {
+		{ "", ": no JSON array, or not all of one" },
+		{ "[\n" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")), ": no JSON array, or not all of one" },
+		{ "[] []", ": no JSON array, or not all of one" },
+		{ "{}", ": no JSON array, or not all of one" },
+		{ "[3]", ": not what chexnet predict --boxes=FILE --json prints" },
+		{ "[" ROW("a.png", "") "]", ": no image in it has a box" },
+		{ "[" ROW("a.png", OF("1", "")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("1", "\"Mess\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": 1, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 1.25}")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("-1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")) ", " ROW("b/a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png is there twice" },
+		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")) ", {\"image\": \"b.png\", \"weights_hash\": \"ff\"" OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}") "}]",
+		  ": image b.png: its map is of the weights ff, and those before of 0123456789abcdef" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		const char *path = scratch_path("bad.json");
+		struct pointing_file p;
+		struct error e = { 0 };
+
+		scratch_write(path, bad[i].text, strlen(bad[i].text));
+		assert_int_equal(pointing_read(&p, path, &e), -EXIT_DATA);
+		if (!strstr(e.text, bad[i].says))
+			fail_msg("\"%s\" does not say \"%s\"", e.text, bad[i].says);
+		pointing_file_free(&p);
+	}
+}
+
 #define NAME_63 "a-name-of-sixty-three-bytes-which-is-as-long-as-one-may-be.jpeg"
 
 static void a_box_list_that_is_none_is_named_with_its_line(void **state)
@@ -333,6 +416,9 @@ int main(void)
 		cmocka_unit_test(the_interval_holds_the_share),
 		cmocka_unit_test(all_or_none_is_not_sure),
 		cmocka_unit_test(four_patients_have_no_interval),
+		cmocka_unit_test(maps_that_can_hit_nothing_are_told),
+		cmocka_unit_test(what_was_printed_is_read),
+		cmocka_unit_test(what_is_no_such_print_is_refused),
 		cmocka_unit_test(a_box_list_that_is_none_is_named_with_its_line),
 	};
 	return cmocka_run_group_tests(tests, scratch_make, scratch_remove);

@@ -141,7 +141,7 @@ static double of_image(const struct maps *m, double pixels)
 int maps_point(struct maps *m, int row, const char *path, const struct original *original, struct pointed *maps, struct error *e)
 {
 	const char *const name = file_name(path);
-	const double window[] = { of_image(m, 0), of_image(m, m->plan->image_size) };
+	const struct pointing_grid grid = { m->grid.side, of_image(m, m->grid.first), m->grid.pitch / m->source_size };
 	const uint32_t findings = boxes_findings(&m->boxes, name) & ~m->untrained;
 	int n = 0;
 
@@ -151,7 +151,7 @@ int maps_point(struct maps *m, int row, const char *path, const struct original 
 		if (findings >> f & 1) {
 			struct cam cam = make_map(m, row, f);
 
-			maps[n++] = pointing_at(&m->boxes, name, f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), window, original->width, original->height);
+			maps[n++] = pointing_at(&m->boxes, name, f, of_image(m, cam.peak_x), of_image(m, cam.peak_y), &grid, original->width, original->height);
 		}
 	if (pointing_add(&m->pointing, pointing_patient(path), maps, n))
 		return fail(e, EXIT_INTERNAL, "no memory for the pointing game");

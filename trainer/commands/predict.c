@@ -498,7 +498,7 @@ const struct command command_predict = {
 		       "chexnet report --pictures takes: a white frame holds that window, and where the image is darkened no colour can be; colours are full where all coloured cells together add 2 or more to the finding's logit, and fainter where they add less. In the \"map\" of --json, "
 		       "x and y are the middle of the strongest cell as shares of the image's sides (null where no cell speaks for the finding), peak is what it adds to the logit, "
 		       "raised what all that speak for the finding add, cells their number a side, window what the network sees, in pixels of the given image. --boxes counts the maps whose strongest point lies in a box of their finding, "
-		       "beside how many points anywhere in what the network saw would make: their share has a 95 % interval over patients, whom names like 00000001_000.png tell (--json prints this on standard error, "
+		       "beside how many cells of the maps at random would make: their share has a 95 % interval over patients, whom names like 00000001_000.png tell (--json prints this on standard error, "
 		       "and \"pointing\" in each image's object). Images without a box, such as those that do not show the finding, have no part in it.",
 	.options = options,
 	.advice = knob_advice,

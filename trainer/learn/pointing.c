@@ -153,28 +153,29 @@ int boxes_fit(const struct boxes *b, const char *image, int width, int height, s
 	return 0;
 }
 
-/* How much of `length` pixels, from `begin` on, the window has, as a share of its own. */
-static double share_of_window(double begin, double length, const double window[2], int side)
+static int in_box(const struct box *b, double x, double y)
 {
-	const double first = fmax(begin, window[0] * side), last = fmin(begin + length, window[1] * side);
-
-	return fmax(last - first, 0) / ((window[1] - window[0]) * side);
+	return x >= b->x && x <= b->x + b->w && y >= b->y && y <= b->y + b->h;
 }
 
-/* Boxes of one finding hardly overlap, so their areas are added; that flatters chance, not the map. */
-struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width, int height)
+static int in_any(const struct boxes *b, const char *image, int finding, double x, double y)
 {
 	const struct box *end;
-	const double x = peak_x * width, y = peak_y * height;
-	struct pointed at = { .finding = finding };
+	int in = 0;
 
-	for (const struct box *i = boxes_of(b, image, &end); i < end; i++) {
-		if (i->finding != finding)
-			continue;
-		at.hit |= x >= i->x && x <= i->x + i->w && y >= i->y && y <= i->y + i->h;
-		at.chance += share_of_window(i->x, i->w, window, width) * share_of_window(i->y, i->h, window, height);
-	}
-	at.chance = fmin(at.chance, 1);
+	for (const struct box *i = boxes_of(b, image, &end); i < end; i++)
+		in |= i->finding == finding && in_box(i, x, y);
+	return in;
+}
+
+struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const struct pointing_grid *grid, int width, int height)
+{
+	struct pointed at = { .finding = finding, .hit = in_any(b, image, finding, peak_x * width, peak_y * height) };
+
+	for (int row = 0; row < grid->side; row++)
+		for (int column = 0; column < grid->side; column++)
+			at.chance += in_any(b, image, finding, (grid->first + column * grid->pitch) * width, (grid->first + row * grid->pitch) * height);
+	at.chance /= grid->side * grid->side;
 	return at;
 }
 
@@ -289,6 +290,7 @@ static struct pointing_score score(struct tally *t, const struct pointing *p, in
 		s.maps++;
 		s.hits += m->hit;
 		s.chance += m->chance;
+		s.beyond += m->chance == 0; /* its box lies between the cells' middles */
 		s.patients += t->maps[t->number[i]]++ == 0;
 		t->hits[t->number[i]] += (uint32_t)m->hit;
 	}
@@ -355,6 +357,8 @@ void pointing_print(const struct pointing_table *t, FILE *out)
 		print_share(s, out);
 		fputc('\n', out);
 	}
+	if (all->beyond)
+		fprintf(out, "%d map%s could hit nothing: no cell's middle lies in a box\n", all->beyond, all->beyond == 1 ? "" : "s");
 	if (t->unnamed)
 		fprintf(out, "%zu image%s without a patient in the name (00000001_000.png has one): each counts as another patient's, so that intervals may be too narrow\n", t->unnamed,
 			t->unnamed == 1 ? "" : "s");

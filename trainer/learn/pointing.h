@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The pointing game (Zhang et al., ECCV 2016): does an activation map's strongest point lie in a box that a radiologist drew for
- * that finding? Scored against chance, the share of what the network saw of the
- * image that the boxes cover: no map peaks outside of it. */
+ * that finding? Scored against chance, the share of the map's cells whose middle lies in a box: it can have no other strongest point. */
 #ifndef LEARN_POINTING_H
 #define LEARN_POINTING_H
 
@@ -37,12 +36,17 @@ int boxes_fit(const struct boxes *b, const char *image, int width, int height, s
 /* What came of one map. */
 struct pointed {
 	int finding, hit;
-	double chance; /* that a point anywhere in what the network saw hits */
+	double chance; /* that one of its cells at random does; 0: none can */
 };
 
-/* A map's peak as a share of the image's sides (learn/cam.h), where the window that the network saw begins and ends as such shares, the image's size in
- * pixels. */
-struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const double window[2], int width, int height);
+/* The middles of a map's cells as shares of the image's sides: the first, and from one to the next. */
+struct pointing_grid {
+	int side;
+	double first, pitch;
+};
+
+/* A map's peak as such shares (learn/cam.h), the image's size in pixels. */
+struct pointed pointing_at(const struct boxes *b, const char *image, int finding, double peak_x, double peak_y, const struct pointing_grid *grid, int width, int height);
 
 /* The patient that NIH's names begin with, "images/00004296_000.png": 4296; 0: the name is of another kind. */
 uint32_t pointing_patient(const char *path);
@@ -59,15 +63,15 @@ int pointing_add(struct pointing *p, uint32_t patient, const struct pointed *map
 void pointing_free(struct pointing *p);
 
 struct pointing_score {
-	int maps, hits;
+	int maps, hits, beyond; /* beyond: maps that can hit nothing */
 	size_t patients;
-	double chance;         /* the hits that points anywhere would make */
+	double chance;         /* the hits that cells at random would make */
 	struct interval share; /* hits / maps, with interval_of_images() */
 };
 
-/* p: how likely points anywhere are to make hits so far from chance, at most, and to either side: by Poisson's distribution, whose tails are no lighter
+/* p: how likely cells at random are to make hits so far from chance, at most, and to either side: by Poisson's distribution, whose tails are no lighter
  * than theirs (Hoeffding 1956), of as many maps as say as much where a patient's all hit or all miss (few.h). Standard deviations would promise far too much of
- * few maps: of ten with boxes over 1 % of the image each, one hit is 2.9 of them above chance, and points anywhere make it in one of ten such tries. */
+ * few maps: of ten with boxes over 1 % of the image each, one hit is 2.9 of them above chance, and cells at random make it in one of ten such tries. */
 struct pointing_table {
 	struct pointing_score all, finding[FINDINGS];
 	size_t unnamed;
