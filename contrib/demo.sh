@@ -112,11 +112,12 @@ make_report() {
 		mapfile -t images < <(find -L "$source" -name '*.png' -path '*images*' | grep -Ff "$names" | sort)
 	fi
 	if [ "${#images[@]}" -gt 0 ]; then
-		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --boxes $boxes --maps demo/maps IMAGE..."
-		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" "${images[@]}" | grep '^pointing game:'
+		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --boxes $boxes --json IMAGE... >demo/pointing.json"
+		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" --json "${images[@]}" 2>&1 >"$work/pointing.json" | grep '^pointing game:'
+		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --maps demo/maps IMAGE..."
 		./chexnet predict --weights "$work/run/model.safetensors" --maps "$work/maps" "${images[@]:0:12}" >"$work/maps.out" || die "chexnet predict failed"
 	fi
-	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$source/$table"} ${images[0]:+--pictures "$work/maps"} --out "$report" || die "chexnet report failed"
+	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$source/$table"} ${images[0]:+--pictures "$work/maps" --pointing "$work/pointing.json"} --out "$report" || die "chexnet report failed"
 }
 
 time_densenet121() {

@@ -297,8 +297,19 @@ steps_made() { [ "$(grep -cs '"event":"step"' "$SCRATCH/read/log.jsonl")" -ge "$
 	# the program's own count of the same
 	hits=$(paste -d' ' "$SCRATCH/boxes" "$SCRATCH/peaks" | awk '$6 >= $2 && $6 <= $2 + $4 && $7 >= $3 && $7 <= $3 + $5 { n++ } END { print n }')
 	sed "s|^\([^ ]*\).*|$SCRATCH/signs-tree/images/\1|" "$SCRATCH/boxes" | xargs "$BUILD/chexnet" predict --weights "$SCRATCH/run/model.safetensors" --threads 1 \
-		--boxes "$SCRATCH/signs-tree/BBox_List_2017.csv" >"$SCRATCH/pointing.out"
-	grep -E "^Effusion +60 +$hits +" "$SCRATCH/pointing.out"
+		--boxes "$SCRATCH/signs-tree/BBox_List_2017.csv" --json 2>"$SCRATCH/pointing.out" >"$SCRATCH/pointing.json"
+	grep -E "^Effusion +60 +$hits +[0-9.]+ +[0-9.]+ %, 95 % interval [0-9.]+ to [0-9.]+ %, [0-9]+ patients$" "$SCRATCH/pointing.out"
+	# and the report's, with the same interval
+	"$BUILD/chexnet" report --predictions "$SCRATCH/run/test.csv" --pointing "$SCRATCH/pointing.json" --out "$SCRATCH/pointing.html" --json "$SCRATCH/report.json" >/dev/null
+	grep -q "<h2>Pointing game</h2>.* of 60 images of " "$SCRATCH/pointing.html"
+	python3 - "$SCRATCH/report.json" "$SCRATCH/pointing.out" <<-'END'
+		import json, sys
+		f = json.load(open(sys.argv[1]))["pointing"]["findings"]["Effusion"]
+		s = f["share"]
+		said = "%.1f %%, 95 %% interval %.1f to %.1f %%, %d patients\n" % (100 * s["value"], 100 * s["low"], 100 * s["high"], f["patients"])
+		line = next(l for l in open(sys.argv[2]) if l.startswith("Effusion "))
+		assert f["maps"] == 60 and line.endswith(said), (line, said)
+	END
 }
 
 @test "the time in which a training was suspended is nobody's waiting, and no part of its images/s" {

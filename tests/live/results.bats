@@ -665,6 +665,8 @@ for column, groups in json.load(open("groups.json"))["groups"].items():
 	refuses 64 "--table tfrecord" chexnet prepare nih tree idle --table x
 	refuses 64 "--label-order tfrecord" chexnet prepare nih tree idle --label-order dell
 	refuses 64 "--batch=AUTO number, or auto" chexnet train --batch AUTO --output idle
+	refuses 64 "--pointing=maps.json --out --json" chexnet report --predictions 1.csv --pointing maps.json --tensorboard idle
+	refuses 65 "log1.jsonl no JSON array predict --boxes --json" chexnet report --predictions 1.csv --pointing log1.jsonl --out idle
 	refuses 64 "--pictures=maps --out --tensorboard" chexnet report --predictions 1.csv --pictures maps --json idle
 	refuses 65 "--pictures=set .png predict --maps" chexnet report --predictions 1.csv --pictures set --out idle
 	refuses 64 "empty word" chexnet prepare nih tree ""

@@ -194,9 +194,75 @@ static void what_the_network_sees_is_said_from_the_pictures(void **state)
 	}
 }
 
+/* Ten patients with a map each, of Effusion, of which three hit. */
+static void the_pointing_game_is_told_with_an_interval_and_its_limits(void **state)
+{
+	static const struct {
+		const char *maps, *a, *b, *says;
+	} cases[] = {
+		{ ONE, ONE, NULL, NULL },
+		{ ONE, TWO, NULL, "The maps are of another model than these predictions'" },
+		{ ONE, "", NULL, "Whether this model made the maps is not known" },
+		{ ONE, TWO "," ONE, NULL, "The maps are of one of the averaged models." },
+		{ ONE, TWO, ONE, "The maps are of the other model, B." },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+		struct predictions p = draw(60, 0), q = draw(60, 0);
+		struct report_input in = input(&p);
+		struct pointing_file maps = { 0 };
+		struct page page = { 0 };
+		struct error e = { 0 };
+		char *json, *name[10];
+
+		compare_weights(&in, &p, cases[k].a, &q, cases[k].b);
+		maps.name = name;
+		maps.images = 10;
+		snprintf(maps.weights_hash, sizeof maps.weights_hash, "%s", cases[k].maps);
+		for (uint32_t i = 0; i < 10; i++) {
+			name[i] = i ? p.samples[i].id : (char[]){ "unknown.png" };
+			assert_int_equal(pointing_add(&maps.pointing, i, &(struct pointed){ .finding = 2, .hit = i < 3, .chance = i < 8 ? 0.125 : 0 }, 1), 0); /* patient 0: not known */
+		}
+		in.pointing = &maps;
+		in.pointing_path = "maps.json";
+		assert_int_equal(report_make(&page, &json, &in, &e), 0);
+		assert_sound(&page);
+		assert_present(page.text, "<h2>Pointing game</h2>");
+		assert_present(page.text, "of 10 images of 10 patients with such boxes");
+		assert_present(page.text, "1 of the 10 images is none of these predictions: the model may have been trained on it.");
+		assert_present(page.text, "2 of the maps can hit nothing");
+		assert_present(page.text, "The names of 1 image tell no patient");
+		assert_present(page.text, "<th scope=\"row\">Effusion</th><td class=\"n\">10</td><td class=\"n\">10</td><td class=\"n\">3</td><td class=\"n\">0.300 <small>0.108&#8211;0.603</small></td>"
+					  "<td class=\"n\">1.0</td><td class=\"n\">0.100</td></tr>"); /* Wilson's of 3 of 10 */
+		assert_present(page.text, "3.0 times as many hits as by chance; p &#8804;&#8239;0.161 of cells at random");
+		assert_present(page.text, "<dt>Pointing game</dt><dd><code>maps.json</code></dd>");
+		for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+			if (cases[i].says && cases[i].says != cases[k].says)
+				assert_absent(page.text, cases[i].says);
+		if (cases[k].says)
+			assert_present(page.text, cases[k].says);
+		cJSON *o = cJSON_Parse(json), *game = cJSON_GetObjectItem(o, "pointing"), *share = cJSON_GetObjectItem(game, "share");
+
+		assert_close(json_get_number(game, "images_not_predicted"), 1, 0);
+		assert_close(json_get_number(game, "cannot_hit"), 2, 0);
+		assert_close(json_get_number(share, "value"), 0.3, 1e-12);
+		assert_close(json_get_number(share, "low"), 0.10779, 1e-5);
+		assert_string_equal(json_get_text(share, "method"), "wilson");
+		assert_close(json_get_number(cJSON_GetObjectItem(cJSON_GetObjectItem(game, "findings"), "Effusion"), "patients"), 10, 0);
+		cJSON_Delete(o);
+		cJSON_free(json);
+		free(page.text);
+		pointing_free(&maps.pointing);
+		predictions_free(&p);
+		predictions_free(&q);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_pointing_game_is_told_with_an_interval_and_its_limits),
 		cmocka_unit_test(a_probability_of_ten_crops_is_told_from_that_of_the_map),
 		cmocka_unit_test(a_map_says_what_its_image_is_labelled_and_whether_it_was_judged),
 		cmocka_unit_test(maps_of_another_model_are_marked),

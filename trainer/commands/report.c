@@ -20,7 +20,7 @@
 enum { MAX_PICTURES = 32, MAX_PICTURE_BYTES = 3 << 20, COMMAND_ROOM = 4096 };
 
 struct report_conf {
-	const char *predictions, *thresholds, *compare, *table, *log, *out, *json, *tensorboard, *pictures;
+	const char *predictions, *thresholds, *compare, *table, *log, *out, *json, *tensorboard, *pictures, *pointing;
 	int resamples;
 	uint64_t seed;
 };
@@ -33,11 +33,12 @@ static const struct option options[] = {
 	OPTION(STRING, struct report_conf, compare, "compare", "FILE", NULL, "a second model's predictions for the same images"),
 	OPTION(STRING, struct report_conf, table, "table", "FILE", NULL, "NIH's label table (Data_Entry_2017*.csv): how many patients and images of each sex, age and view, with the findings and AUROC in each"),
 	OPTION(STRING, struct report_conf, pictures, "pictures", "DIR", NULL, "show the PNG files of DIR, in the order of their names (32 and 3 MiB at most); each with its labels; maps by other weights than those of --predictions, and of other images, are marked"),
+	OPTION(STRING, struct report_conf, pointing, "pointing", "FILE", NULL, "what chexnet predict --boxes=… --json printed: how often the maps' strongest points lie in radiologists' boxes"),
 	OPTION(INT, struct report_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval", .min = 100, .max = 100000),
 	OPTION(U64, struct report_conf, seed, "seed", "N", "1", "of the resamples"),
 	OPTION_GROUP("Where"),
 	OPTION(STRING, struct report_conf, out, "out", "FILE", NULL, "HTML file to write"),
-	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points, calibration, groups of patients and the comparison, as chexnet compare --json has it, as a JSON object"),
+	OPTION(STRING, struct report_conf, json, "json", "FILE", NULL, "write AUROC, average precision, operating points, calibration, groups of patients, the pointing game and the comparison, as chexnet compare --json has it, as a JSON object"),
 	OPTION(STRING, struct report_conf, tensorboard, "tensorboard", "DIR", NULL, "write the log's course, the precision-recall curves and the pictures as TensorBoard events"),
 	OPTIONS_END
 };
@@ -52,6 +53,7 @@ struct sources {
 	struct predictions predictions, thresholds, other;
 	struct nih table;
 	struct train_log log;
+	struct pointing_file pointing;
 	struct pictures pictures;
 	char command[COMMAND_ROOM], date[64];
 };
@@ -109,7 +111,7 @@ static int read_pictures(struct pictures *p, const char *directory, struct error
 
 static int check_outputs(const struct report_conf *conf, struct error *e)
 {
-	const char *const read[] = { conf->predictions, conf->thresholds, conf->compare, conf->table, conf->log };
+	const char *const read[] = { conf->predictions, conf->thresholds, conf->compare, conf->table, conf->log, conf->pointing };
 
 	output_spares(conf->json, conf->out, e);
 	for (size_t i = 0; i < sizeof read / sizeof read[0]; i++) {
@@ -143,6 +145,8 @@ static int read_sources(struct sources *s, const struct report_conf *conf, struc
 		return -e->code;
 	if (conf->log && train_log_read(&s->log, conf->log, e))
 		return -e->code;
+	if (conf->pointing && pointing_read(&s->pointing, conf->pointing, e))
+		return -e->code;
 	if (conf->pictures && read_pictures(&s->pictures, conf->pictures, e))
 		return -e->code;
 	if (s->log.skipped)
@@ -158,6 +162,7 @@ static void free_sources(struct sources *s)
 	predictions_free(&s->other);
 	nih_close(&s->table);
 	train_log_free(&s->log);
+	pointing_file_free(&s->pointing);
 	for (size_t i = 0; i < s->pictures.n; i++) {
 		free(s->pictures.name[i]);
 		free(s->pictures.data[i]);
@@ -190,6 +195,7 @@ static struct report_input input_of(const struct sources *s, const struct report
 		.predictions = &s->predictions, .other = conf->compare ? &s->other : NULL, .table = conf->table ? &s->table : NULL, .log = conf->log ? &s->log : NULL,
 		.thresholds = conf->thresholds ? &s->thresholds : NULL,
 		.path = conf->predictions, .other_path = conf->compare, .thresholds_path = conf->thresholds, .log_path = conf->log,
+		.pointing = conf->pointing ? &s->pointing : NULL, .pointing_path = conf->pointing,
 		.command = s->command, .date = s->date, .resamples = conf->resamples, .seed = conf->seed,
 		.pictures = s->pictures.picture, .n_pictures = s->pictures.n, .more_pictures = s->pictures.more,
 	};
@@ -345,6 +351,8 @@ static int check(const struct report_conf *conf, struct error *e)
 		return fail(e, EXIT_USAGE, "--thresholds=%s is for --out and --json: TensorBoard gets no operating points", conf->thresholds);
 	if (conf->table && !conf->out && !conf->json)
 		return fail(e, EXIT_USAGE, "--table=%s is for --out and --json: TensorBoard gets no groups of patients", conf->table);
+	if (conf->pointing && !conf->out && !conf->json)
+		return fail(e, EXIT_USAGE, "--pointing=%s is for --out and --json: TensorBoard gets no pointing game", conf->pointing);
 	if (conf->pictures && !conf->out && !conf->tensorboard)
 		return fail(e, EXIT_USAGE, "--pictures=%s is for --out and --tensorboard: JSON shows none", conf->pictures);
 	return check_outputs(conf, e);
@@ -382,7 +390,7 @@ const struct command command_report = {
 	.name = "report",
 	.summary = "show predictions and a training run as one HTML file, or in TensorBoard",
 	.description = "The HTML file holds everything it shows, in a light and a dark version: headline with interval, table of findings, groups of patients (--table), ROC and precision-recall curves, "
-		       "operating points, calibration, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
+		       "operating points, calibration, maps and how often they point into radiologists' boxes, a comparison with a second model, training curves, speed, provenance, and what to keep in mind when reading it.",
 	.options = options,
 	.run = run,
 };

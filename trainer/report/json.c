@@ -134,6 +134,8 @@ char *report_json(const struct report *r)
 		cJSON_AddStringToObject(o, "table", r->in->table->table);
 		report_groups_json(r, cJSON_AddObjectToObject(o, "groups"));
 	}
+	if (r->in->pointing)
+		report_pointing_json(r, cJSON_AddObjectToObject(o, "pointing"));
 	findings = cJSON_AddObjectToObject(o, "findings");
 	for (int f = 0; f < FINDINGS; f++)
 		cJSON_AddItemToObject(findings, finding_names[f], finding(&r->a, r->in->predictions, f));

@@ -30,6 +30,8 @@ struct report {
 	struct report_model chosen; /* of in->thresholds */
 	struct comparison comparison;
 	struct report_group group[REPORT_GROUPS]; /* where in->table tells */
+	struct pointing_table pointing; /* of in->pointing */
+	size_t pointing_others; /* its images that are none of in->predictions */
 };
 
 extern const char report_style[]; /* CSS */
@@ -46,6 +48,10 @@ int report_check_thresholds(const struct report_input *in, struct error *e);
 /* Fills r->group; -EXIT_DATA where in->table is of other images. */
 int report_measure_groups(struct report *r, struct error *e);
 void report_groups_json(const struct report *r, cJSON *o);
+
+/* Fills r->pointing; -1: no memory. */
+int report_measure_pointing(struct report *r);
+void report_pointing_json(const struct report *r, cJSON *o);
 
 void json_interval(cJSON *o, const char *name, const struct interval *v);
 
@@ -74,6 +80,7 @@ void report_operating(const struct report *r, struct page *page);
 void report_calibration(const struct report *r, struct page *page);
 void report_calibration_table(const struct report *r, struct page *page); /* a part of it */
 void report_pictures(const struct report *r, struct page *page);
+void report_pointing(const struct report *r, struct page *page);
 void report_training(const struct report *r, struct page *page);
 void report_speed(const struct report *r, struct page *page);
 void report_provenance(const struct report *r, struct page *page);

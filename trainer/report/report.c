@@ -57,6 +57,8 @@ static int measure_all(struct report *r, struct error *e)
 		return fail(e, EXIT_INTERNAL, "no memory for the curves of %zu images", in->predictions->n);
 	if (in->table && report_measure_groups(r, e))
 		return -e->code;
+	if (in->pointing && report_measure_pointing(r))
+		return fail(e, EXIT_INTERNAL, "no memory for the pointing game of %zu images", in->pointing->images);
 	if (in->other)
 		return compare_predictions(&r->comparison, in->predictions, in->other, in->path, in->other_path, in->resamples, in->seed, e);
 	return 0;
@@ -81,6 +83,7 @@ static void put_page(const struct report *r, struct page *page)
 	report_operating(r, page);
 	report_calibration(r, page);
 	report_pictures(r, page);
+	report_pointing(r, page);
 	report_training(r, page);
 	report_speed(r, page);
 	report_provenance(r, page);

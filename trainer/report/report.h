@@ -5,6 +5,7 @@
 #define REPORT_REPORT_H
 
 #include "data/nih.h"
+#include "learn/pointing_read.h"
 #include "learn/predictions.h"
 #include "learn/train_log.h"
 #include "report/page.h"
@@ -21,7 +22,8 @@ struct report_input {
 	const struct predictions *thresholds; /* the first model's for other patients, who choose the operating points; NULL: those who are judged do */
 	const struct nih *table;         /* sex, age and view of the images, by their names; NULL: not known */
 	const struct train_log *log;     /* of the training; NULL: none */
-	const char *path, *other_path, *thresholds_path, *log_path; /* for provenance and error lines; NULL: none */
+	const struct pointing_file *pointing; /* of maps against boxes; NULL: none */
+	const char *path, *other_path, *thresholds_path, *log_path, *pointing_path; /* for provenance and error lines; NULL: none */
 	const char *command;             /* that makes this report */
 	const char *date;                /* "2026-11-21 12:00 UTC" */
 	int resamples;                   /* of patients, behind every interval and band */

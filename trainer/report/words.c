@@ -375,6 +375,7 @@ void report_provenance(const struct report *r, struct page *page)
 		put_row(page, "trained on", in->other->about.trained_on);
 		put_row(page, "Data hash of B", in->other->about.data);
 	}
+	put_row(page, "Pointing game", in->pointing_path);
 	put_row(page, "Training log", in->log_path);
 	put_row(page, "it ends with weights", in->log ? json_get_text(in->log->end, "weights_hash") : NULL);
 	put_row(page, "Training command", json_get_text(start, "command"));
