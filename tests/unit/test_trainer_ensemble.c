@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "learn/calibration.h"
+#include "learn/calibration_finding.h"
 #include "learn/ensemble.h"
 
 enum { MEMBERS = 3, IMAGES = 2 };

@@ -12,7 +12,7 @@
 #include "data/label_mask.h"
 #include "files/file.h"
 #include "json.h"
-#include "learn/calibrations.h"
+#include "learn/calibration_table.h"
 #include "learn/evaluate.h"
 #include "utf8.h"
 
@@ -241,7 +241,7 @@ static int write_predictions(const struct eval *v, const struct evaluation *ev, 
 	return evaluation_write(ev, v->data, v->conf->predictions, about, e);
 }
 
-static void print_json(const struct eval *v, const struct evaluation *ev, const struct calibrations *c, const struct evaluation_conf *conf, struct error *e)
+static void print_json(const struct eval *v, const struct evaluation *ev, const struct calibration_table *c, const struct evaluation_conf *conf, struct error *e)
 {
 	cJSON *object = cJSON_CreateObject();
 	char hash[WEIGHTS_HASH];
@@ -259,28 +259,28 @@ static void print_json(const struct eval *v, const struct evaluation *ev, const 
 	json_number(object, "resamples", conf->resamples);
 	json_whole(object, "seed", conf->seed);
 	evaluation_json(ev, conf, object);
-	calibrations_mean_json(c, object);
+	calibration_mean_json(c, object);
 	for (int f = 0; f < FINDINGS; f++)
 		calibration_json(&c->finding[f], cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(object, "findings"), finding_names[f]));
 	json_print(object, 1, e);
 }
 
 /* AUROC goes by the order of the images alone: what the probabilities themselves are worth stands below it. */
-static int calibrate(const struct eval *v, const struct evaluation *ev, struct calibrations *c, struct error *e)
+static int calibrate(const struct eval *v, const struct evaluation *ev, struct calibration_table *c, struct error *e)
 {
 	const struct scores s = { .n = ev->n, .classes = FINDINGS, .logits = ev->logits, .labels = ev->labels, .known = ev->known, .patient = ev->patient };
 
-	if (calibrations_of(&s, &ev->table, c))
+	if (calibration_table_of(&s, &ev->table, c))
 		return fail(e, EXIT_INTERNAL, "no memory for the calibration of %zu images", ev->n);
 	if (!v->conf->resamples)
-		calibrations_bare(c);
+		calibration_table_bare(c);
 	return 0;
 }
 
 static int judge(struct eval *v, struct error *e)
 {
 	struct evaluation ev;
-	struct calibrations c;
+	struct calibration_table c;
 	struct evaluation_conf conf = {
 		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
 		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .untrained = v->notes.untrained, .crops = (enum crops)v->conf->crops,
@@ -292,7 +292,7 @@ static int judge(struct eval *v, struct error *e)
 			print_json(v, &ev, &c, &conf, e);
 		} else {
 			evaluation_print(&ev, &conf, stdout);
-			calibrations_print(&c, stdout);
+			calibration_table_print(&c, stdout);
 			fflush(stdout);
 		}
 		if (v->conf->predictions)

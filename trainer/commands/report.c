@@ -11,7 +11,7 @@
 
 #include "commands/commands.h"
 #include "files/file.h"
-#include "learn/calibration.h"
+#include "learn/calibration_finding.h"
 #include "learn/events.h"
 #include "report/report.h"
 #include "threads.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "learn/calibration.h"
+#include "learn/calibration_finding.h"
 #include "utf8.h"
 
 static double probability(double logit)

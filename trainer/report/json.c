@@ -116,7 +116,7 @@ char *report_json(const struct report *r)
 	json_number(o, "counted", r->a.table.counted);
 	json_interval(o, "mean_auroc", &r->a.table.mean);
 	json_number(o, "mean_resamples_left_out", r->a.table.left_out);
-	calibrations_mean_json(&r->a.calibration, o);
+	calibration_mean_json(&r->a.calibration, o);
 	if (r->in->thresholds) {
 		const struct predictions *chosen = r->in->thresholds;
 		cJSON *x = cJSON_AddObjectToObject(o, "thresholds_chosen_on");

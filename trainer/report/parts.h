@@ -3,7 +3,7 @@
 #ifndef REPORT_PARTS_H
 #define REPORT_PARTS_H
 
-#include "learn/calibrations.h"
+#include "learn/calibration_table.h"
 #include "learn/compare.h"
 #include "learn/curves.h"
 #include "json.h"
@@ -15,7 +15,7 @@ struct report_model {
 	struct score_arrays arrays;
 	struct auroc_table table;
 	struct curves curves[FINDINGS];
-	struct calibrations calibration;
+	struct calibration_table calibration;
 };
 
 /* Of the images of one sex, age or view. */

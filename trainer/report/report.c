@@ -13,7 +13,7 @@
 static int measure(struct report_model *m, const struct predictions *p, int resamples, int bands, uint64_t seed)
 {
 	if (predictions_scores(p, &m->arrays) || auroc_bootstrap(&m->arrays.scores, resamples, seed, &m->table, NULL) ||
-	    calibrations_of(&m->arrays.scores, &m->table, &m->calibration))
+	    calibration_table_of(&m->arrays.scores, &m->table, &m->calibration))
 		return -1;
 	for (int f = 0; f < FINDINGS; f++) {
 		if (curves_of(&m->arrays.scores, f, bands, seed, &m->curves[f]))

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "learn/calibration.h"
+#include "learn/calibration_finding.h"
 
 static float logit(double p)
 {

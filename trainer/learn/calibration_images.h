@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the files calibration*.c share. */
-#ifndef LEARN_CALIBRATION_PARTS_H
-#define LEARN_CALIBRATION_PARTS_H
+ * One finding's images as calibration_finding.c and calibration_scores.c go through them: in the order of their logits, with sums over patients. */
+#ifndef LEARN_CALIBRATION_IMAGES_H
+#define LEARN_CALIBRATION_IMAGES_H
 
 #include <math.h>
 
-#include "learn/calibration.h"
+#include "learn/calibration_finding.h"
 
 struct entry {
 	double logit, p;
@@ -27,6 +27,6 @@ static inline double probability(double logit)
 
 /* Fills what c says of all n images as a whole: brier, skill, ratio and level. effective: patients with the finding, or without it,
  * whichever are fewer. moves: [patients] or NULL: by about how much each moves the skill */
-void calibration_whole(struct calibration *c, const struct entry *e, size_t n, const struct room *room, double effective, double *moves);
+void calibration_scores(struct calibration *c, const struct entry *e, size_t n, const struct room *room, double effective, double *moves);
 
 #endif

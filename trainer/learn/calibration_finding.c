@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/calibration_parts.h"
+#include "learn/calibration_images.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -261,7 +261,7 @@ int calibration_of(const float *logits, const uint8_t *positive, const uint32_t 
 		qsort(e, n, sizeof *e, by_logit);
 		set_bins(c, e, n, &room);
 		c->ece = expected_error(e, n, &room, &c->ece_by_chance);
-		calibration_whole(c, e, n, &room, effective, moves);
+		calibration_scores(c, e, n, &room, effective, moves);
 		if (c->positives && c->positives < n)
 			fit_line(c, e, n, &room, effective);
 	}

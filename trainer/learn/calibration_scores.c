@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Scores of probabilities as a whole, with intervals. Each is a function of means over images, so by its linear terms a patient moves it by
+ * Scores of one finding's probabilities as a whole, with intervals. Each is a function of means over images, so by its linear terms a patient moves it by
  * the sum of what the images do, and its variance is the sum of the squares (Liang and Zeger 1986). Spread as few.h says, and symmetric on
  * the scale of logits, of log(1 - skill) and of the ratio's logarithm: about the Brier score itself an interval is too short at its upper end,
  * about the skill at its lower one. */
-#include "learn/calibration_parts.h"
+#include "learn/calibration_images.h"
 
 #include <math.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static double logit(double p)
 	return log(p / (1 - p));
 }
 
-void calibration_whole(struct calibration *c, const struct entry *e, size_t n, const struct room *room, double effective, double *moves)
+void calibration_scores(struct calibration *c, const struct entry *e, size_t n, const struct room *room, double effective, double *moves)
 {
 	const double share = (double)c->positives / (double)n;
 	double error = 0, said = 0, weight = 0, variance[MEASURES] = { 0 };

@@ -24,7 +24,7 @@
 
 #include <math.h>
 
-#include "learn/calibrations.h"
+#include "learn/calibration_table.h"
 
 static uint64_t random_state;
 
@@ -200,7 +200,7 @@ static void the_mean_skills_interval_holds_the_truth(void **state)
 	for (int round = 0; round < ROUNDS; round++) {
 		struct scores s = { .n = PATIENTS * 2, .classes = FINDINGS, .logits = drawn[0], .labels = labels, .patient = who };
 		struct auroc_table t;
-		struct calibrations c;
+		struct calibration_table c;
 
 		memset(labels, 0, sizeof labels);
 		for (int i = 0; i < PATIENTS * 2; i++)
@@ -219,7 +219,7 @@ static void the_mean_skills_interval_holds_the_truth(void **state)
 			}
 		}
 		assert_int_equal(auroc_bootstrap(&s, 0, 1, &t, NULL), 0);
-		assert_int_equal(calibrations_of(&s, &t, &c), 0);
+		assert_int_equal(calibration_table_of(&s, &t, &c), 0);
 		assert_int_equal(c.judged, FINDINGS);
 		assert_string_equal(interval_method(&c.skill), "square-and-add");
 		held += c.skill.low <= truth && truth <= c.skill.high;
@@ -370,14 +370,14 @@ static void where_nothing_tells_how_sure_there_is_no_interval(void **state)
 
 /* ---- what is told of them ----------------------------------------------------------------------------- */
 
-static char *printed(const struct calibrations *c)
+static char *printed(const struct calibration_table *c)
 {
 	char *text;
 	size_t size;
 	FILE *f = open_memstream(&text, &size);
 
 	assert_non_null(f);
-	calibrations_print(c, f);
+	calibration_table_print(c, f);
 	fclose(f);
 	return text;
 }
@@ -390,7 +390,7 @@ static void the_table_has_the_findings_that_are_judged(void **state)
 	static uint32_t labels[N];
 	struct scores s = { .n = N, .classes = FINDINGS, .logits = drawn[0], .labels = labels };
 	struct auroc_table t;
-	struct calibrations c;
+	struct calibration_table c;
 	char row[160];
 
 	(void)state;
@@ -401,7 +401,7 @@ static void the_table_has_the_findings_that_are_judged(void **state)
 			drawn[i][f] = (float)(normal() + 2 * (labels[i] >> f & 1) - 2);
 	}
 	assert_int_equal(auroc_bootstrap(&s, 0, 1, &t, NULL), 0);
-	assert_int_equal(calibrations_of(&s, &t, &c), 0);
+	assert_int_equal(calibration_table_of(&s, &t, &c), 0);
 	assert_int_equal(c.judged, 1);
 	assert_int_equal(memcmp(&c.skill, &c.finding[MASS].skill, sizeof c.skill), 0); /* one alone is the mean, and as sure */
 	assert_true(!isnan(c.finding[EDEMA].brier.value) && isnan(c.finding[EDEMA].brier.low) && isnan(c.finding[EDEMA].ratio.value));
@@ -418,12 +418,12 @@ static void the_table_has_the_findings_that_are_judged(void **state)
 	cJSON *o = cJSON_CreateObject();
 
 	calibration_json(&k, o);
-	calibrations_mean_json(&c, o);
+	calibration_mean_json(&c, o);
 	assert_close(cJSON_GetObjectItemCaseSensitive(o, "observed_to_expected_high")->valuedouble, k.ratio.high, 0);
 	assert_close(cJSON_GetObjectItemCaseSensitive(o, "mean_brier_skill_low")->valuedouble, k.skill.low, 0);
 	assert_close(cJSON_GetObjectItemCaseSensitive(o, "mean_brier_skill_of")->valuedouble, 1, 0);
 	cJSON_Delete(o);
-	calibrations_bare(&c);
+	calibration_table_bare(&c);
 	text = printed(&c);
 	assert_non_null(strstr(text, "Mass  "));
 	assert_null(strstr(text, " to 0")); /* no interval, and no word of one */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "learn/calibrations.h"
+#include "learn/calibration_table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "learn/log.h"
 
 /* Where one finding's known images are put together, and what patients move is added up. */
-struct bench {
+struct gathered {
 	float *score;
 	uint8_t *positive;
 	uint32_t *number, *patient; /* of all images, and of the known ones */
@@ -16,47 +16,47 @@ struct bench {
 	size_t patients;
 };
 
-static int bench_open(struct bench *b, const struct scores *s)
+static int gathered_open(struct gathered *g, const struct scores *s)
 {
-	b->score = malloc((s->n + 1) * sizeof *b->score);
-	b->positive = malloc(s->n + 1);
-	b->number = malloc((s->n + 1) * sizeof *b->number);
-	b->patient = malloc((s->n + 1) * sizeof *b->patient);
-	b->moves = calloc(s->n + 1, sizeof *b->moves);
-	b->sum = calloc(s->n + 1, sizeof *b->sum);
-	if (!b->score || !b->positive || !b->number || !b->patient || !b->moves || !b->sum)
+	g->score = malloc((s->n + 1) * sizeof *g->score);
+	g->positive = malloc(s->n + 1);
+	g->number = malloc((s->n + 1) * sizeof *g->number);
+	g->patient = malloc((s->n + 1) * sizeof *g->patient);
+	g->moves = calloc(s->n + 1, sizeof *g->moves);
+	g->sum = calloc(s->n + 1, sizeof *g->sum);
+	if (!g->score || !g->positive || !g->number || !g->patient || !g->moves || !g->sum)
 		return -1;
-	long patients = patients_number(s->patient, s->n, b->number);
+	long patients = patients_number(s->patient, s->n, g->number);
 
-	b->patients = patients < 0 ? 0 : (size_t)patients;
+	g->patients = patients < 0 ? 0 : (size_t)patients;
 	return patients < 0 ? -1 : 0;
 }
 
-static void bench_close(struct bench *b)
+static void gathered_close(struct gathered *g)
 {
-	free(b->score);
-	free(b->positive);
-	free(b->number);
-	free(b->patient);
-	free(b->moves);
-	free(b->sum);
+	free(g->score);
+	free(g->positive);
+	free(g->number);
+	free(g->patient);
+	free(g->moves);
+	free(g->sum);
 }
 
-static size_t gather(struct bench *b, const struct scores *s, int f)
+static size_t gather(struct gathered *g, const struct scores *s, int f)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
 		if (s->known && !(s->known[i] >> f & 1))
 			continue;
-		b->score[n] = s->logits[i * (size_t)s->classes + (size_t)f];
-		b->positive[n] = s->labels[i] >> f & 1;
-		b->patient[n++] = b->number[i];
+		g->score[n] = s->logits[i * (size_t)s->classes + (size_t)f];
+		g->positive[n] = s->labels[i] >> f & 1;
+		g->patient[n++] = g->number[i];
 	}
 	return n;
 }
 
-static void judge_finding(struct calibrations *c, int f, struct bench *b, size_t patients)
+static void judge_finding(struct calibration_table *c, int f, struct gathered *g, size_t patients)
 {
 	struct calibration *k = &c->finding[f];
 	const struct interval none = value_only(NAN);
@@ -67,22 +67,22 @@ static void judge_finding(struct calibrations *c, int f, struct bench *b, size_t
 		return;
 	}
 	c->judged++;
-	for (size_t i = 0; i < b->patients; i++) {
-		b->sum[i] += b->moves[i];
-		b->moves[i] = 0;
+	for (size_t i = 0; i < g->patients; i++) {
+		g->sum[i] += g->moves[i];
+		g->moves[i] = 0;
 	}
 }
 
 /* A patient moves all the findings' skills at once. Each finding's own interval is wider than its error says: the mean's grows by that. */
-static void set_mean(struct calibrations *c, const struct bench *b)
+static void set_mean(struct calibration_table *c, const struct gathered *g)
 {
 	double mean = 0, variance = 0;
 
 	for (int f = 0; f < FINDINGS; f++)
 		if (!isnan(c->finding[f].skill.value))
 			mean += c->finding[f].skill.value / c->judged;
-	for (size_t i = 0; i < b->patients; i++)
-		variance += b->sum[i] * b->sum[i] / c->judged / c->judged;
+	for (size_t i = 0; i < g->patients; i++)
+		variance += g->sum[i] * g->sum[i] / c->judged / c->judged;
 	c->skill = value_only(c->judged ? mean : NAN);
 	c->skill.se = sqrt(variance);
 	c->skill.low = mean - NORMAL_95 * c->skill.se;
@@ -103,23 +103,23 @@ static void set_mean(struct calibrations *c, const struct bench *b)
 		c->skill = value_only(NAN);
 }
 
-int calibrations_of(const struct scores *s, const struct auroc_table *t, struct calibrations *c)
+int calibration_table_of(const struct scores *s, const struct auroc_table *t, struct calibration_table *c)
 {
-	struct bench b = { 0 };
-	int rc = bench_open(&b, s);
+	struct gathered g = { 0 };
+	int rc = gathered_open(&g, s);
 
-	*c = (struct calibrations){ .skill = value_only(NAN) };
+	*c = (struct calibration_table){ .skill = value_only(NAN) };
 	for (int f = 0; f < FINDINGS && rc == 0; f++) {
-		rc = calibration_of(b.score, b.positive, b.patient, gather(&b, s, f), &c->finding[f], b.moves);
-		judge_finding(c, f, &b, auroc_patients(t, f));
+		rc = calibration_of(g.score, g.positive, g.patient, gather(&g, s, f), &c->finding[f], g.moves);
+		judge_finding(c, f, &g, auroc_patients(t, f));
 	}
 	if (rc == 0)
-		set_mean(c, &b);
-	bench_close(&b);
+		set_mean(c, &g);
+	gathered_close(&g);
 	return rc;
 }
 
-void calibrations_bare(struct calibrations *c)
+void calibration_table_bare(struct calibration_table *c)
 {
 	c->skill = value_only(c->skill.value);
 	for (int f = 0; f < FINDINGS; f++) {
@@ -148,7 +148,7 @@ static void print_measure(const struct interval *v, int sign, int digits, int wi
 		fprintf(out, "  %-*s", width, interval);
 }
 
-void calibrations_print(const struct calibrations *c, FILE *out)
+void calibration_table_print(const struct calibration_table *c, FILE *out)
 {
 	if (!c->judged)
 		return;
@@ -185,7 +185,7 @@ void calibration_json(const struct calibration *c, cJSON *finding)
 	json_measure(finding, "calibration_intercept", &c->intercept);
 }
 
-void calibrations_mean_json(const struct calibrations *c, cJSON *object)
+void calibration_mean_json(const struct calibration_table *c, cJSON *object)
 {
 	json_measure(object, "mean_brier_skill", &c->skill);
 	json_number(object, "mean_brier_skill_of", c->judged);

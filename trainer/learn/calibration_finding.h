@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Whether a probability of 20 % is right in 20 of 100 images. */
-#ifndef LEARN_CALIBRATION_H
-#define LEARN_CALIBRATION_H
+ * Calibration of one finding: whether a probability of 20 % is right in 20 of 100 images. */
+#ifndef LEARN_CALIBRATION_FINDING_H
+#define LEARN_CALIBRATION_FINDING_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ struct calibration {
 	double ece;        /* Σ n_b/n |observed - predicted| over ECE_BINS bins of equal width (Guo et al. 2017) */
 	double ece_by_chance; /* about what it is on average where all these probabilities are right: never 0 */
 	/* Of all images as a whole. All but the first is NAN without positives or negatives; an interval also where it would have no width. They take a patient's
-	 * images for one, and are spread as few.h says. tests/unit/test_trainer_calibration_whole.c counts how often they hold the truth: with 10 patients and more
+	 * images for one, and are spread as few.h says. tests/unit/test_trainer_calibration_scores.c counts how often they hold the truth: with 10 patients and more
 	 * 89 to 99 times in 100, but for the skill where ten patients show it and nearly all probabilities are many times too small: then 75 to 90, next to it. */
 	struct interval brier; /* mean squared error of the probability (Brier 1950) */
 	struct interval skill; /* 1 - brier / brier of the prevalence alone */
