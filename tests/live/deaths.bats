@@ -4,9 +4,14 @@
 
 load helpers
 
-@test "whoever is killed, and whenever: the others name the dead, or go on to the right end" {
+setup_file() {
 	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
-	need_slurm
+	cluster_up --plugin none
+	cluster_down
+	need_pmix
+}
+
+@test "whoever is killed, and whenever: the others name the dead, or go on to the right end" {
 	# also for a user who tells libhvd something for a cluster of his own
 	HVD_IFACE=ib7 run "$TOP/tests/drill/deaths" 9 "${TEST_SEED:-$$}"
 	echo "$output"
@@ -15,8 +20,6 @@ load helpers
 }
 
 @test "killed at random instants and resumed on other ranks: no sample is lost or repeated" {
-	[ -e "$BUILD/libhvd.so" ] || skip "libhvd.so is not built (no PMIx headers)"
-	need_slurm
 	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	HVD_BACKEND=nccl run "$TOP/tests/drill/resume" 2 "${TEST_SEED:-$$}"
 	echo "$output"

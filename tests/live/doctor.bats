@@ -7,6 +7,7 @@ load helpers
 setup_file() {
 	[ -x "$BUILD/chexnet" ] || skip "chexnet is not built"
 	cluster_up --gpus 2
+	need_pmix
 	"$BUILD/chexnet" synth --out "$SCRATCH/tree" --images 60 --size 32 >"$SCRATCH/synth.out"
 	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/data" --size 32 >>"$SCRATCH/synth.out"
 	mkdir "$SCRATCH/writable"
