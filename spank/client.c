@@ -417,9 +417,9 @@ static void read_gpu_choice(int component, int group)
 
 	client.binds_gpus |= binds;
 	client.binds_own |= binds && client_may_have_gpus(component, group);
-	client.by_gres |= client_has_gpus_by_gres(component, group);
 	/* nobody asked what only the site wants to be bound, nor is Slurm asked for it */
 	client.leaves_own |= !binds && !client.options.by_site && client_has_gpus(component, group);
+	client.by_gres |= !client.options.by_site && client_has_gpus_by_gres(component, group);
 }
 
 static void keep_choices(void)

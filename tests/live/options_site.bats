@@ -83,6 +83,10 @@ load step_words
 	# and one without a GPU is none of ours
 	run srun -n2 bash -c 'echo "${HVD_POLICY-none} ${HVD_CPUS-none} ${OMP_NUM_THREADS-none} ${SLURM_HVD_STEP-none}"'
 	[ "$output" = $'none none none none\nnone none none none' ]
+	# nor is slurmctld asked what the job has
+	printf '%s\n' '#include <stdlib.h>' 'int slurm_load_job() { abort(); }' | "${CC:-gcc}" -x c -shared -fPIC -o "$CLUSTER/etc/asked.so" -
+	run in_cluster salloc -Q -N1 -n2 --gres=gpu:2 env LD_PRELOAD="$CLUSTER/etc/asked.so" srun -Q -n2 "$SHOW"
+	one_gpu_each 2
 	# nor whoever says off
 	run srun -n2 --gpus=2 --hvd=off "$SHOW"
 	[ "$(grep -c '^task . of 2: gpus=0,1 mpi=none policy=none args=$' <<<"$output")" -eq 2 ]
