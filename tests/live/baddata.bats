@@ -43,6 +43,11 @@ bats_require_minimum_version 1.5.0
 @test "missing directory" {
 	refuses 65 "nowhere: No such file or directory" chexnet prepare nih nowhere out
 	refuses 65 "nowhere: no train-" chexnet prepare tfrecord nowhere out
+	chexnet prepare nih tree set --size 32 --format packed >/dev/null
+	refuses 65 "set: a packed set, which is prepared already: --data takes it as it is; another size or format is made from the images, or from a set that was prepared with --format=png or jpeg" \
+		chexnet prepare tfrecord set out
+	rm set/manifest.json # and is none without it
+	refuses 65 "set: no train-" chexnet prepare tfrecord set out
 	refuses 65 "nowhere: no such directory" chexnet eval --data nowhere --weights w.safetensors
 }
 
@@ -433,6 +438,51 @@ be_nobody() {
 	run "${small[@]}" --output roomy
 	[ "$status" -eq 0 ]
 	[[ $output != *"has room for"* ]]
+}
+
+@test "a quota that is reached leaves what was there, names the file, and tells how much all takes" {
+	# as a file server does: the last write is a short one, and then there is no more
+	cat >quota.c <<-'EOF'
+		#include <errno.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/syscall.h>
+		#include <unistd.h>
+		ssize_t write(int fd, const void *data, size_t size)
+		{
+			static size_t left = (size_t)-1;
+			char link[64], path[4096] = "";
+			snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+			if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/out.")) {
+				left = left == (size_t)-1 ? (size_t)atol(getenv("QUOTA")) : left;
+				if (size && !left) {
+					errno = EDQUOT;
+					return -1;
+				}
+				size = size < left ? size : left;
+				left -= size;
+			}
+			return syscall(SYS_write, fd, data, size);
+		}
+	EOF
+	"${CC:-gcc}" -D_GNU_SOURCE -O1 -shared -fPIC -o quota.so quota.c
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0
+	local format file said command=(env LD_PRELOAD="$PWD/quota.so" QUOTA=30000 chexnet prepare nih tree)
+	for format in png packed; do
+		chexnet prepare nih tree out --size 32 --format "$format" >/dev/null
+		[ "$format" = packed ] && file=train.cxp || file='[a-z]*-of-00001'
+		said=$(LD_PRELOAD=$PWD/quota.so QUOTA=30000 chexnet prepare nih tree out --size 32 --format "$format" --overwrite 2>&1 >/dev/null) && return 1
+		echo "$said"
+		[[ $said == "chexnet prepare: out.partial-"*/$file": writing failed after "*" bytes: Disk quota exceeded; nothing is left behind, and all takes about 0.1 MB" ]]
+		chexnet prepare nih tree again --size 32 --format "$format" >/dev/null
+		diff -r out again # what was there is whole
+		rm -r out again
+		refuses 70 "Disk quota exceeded; nothing is left behind" "${command[@]}" out --size 32 --format "$format"
+		chexnet prepare nih tree out --size 32 --format "$format" >/dev/null # and with more room it goes
+		rm -r out
+	done
+	rm quota.*
 }
 
 @test "doctor says that there is no room for checkpoints, on a full disk and on a small one" {

@@ -6,6 +6,7 @@
 
 #include "data/example.h"
 #include "data/hash.h"
+#include "data/manifest.h"
 #include "files/tfrecord.h"
 #include "prepare/origin.h"
 
@@ -325,6 +326,23 @@ static int set_order(struct origin *o, const struct foreign *f, enum label_order
 	return rc;
 }
 
+/* A set of ours that has no TFRecords. */
+static int check_packed(const char *directory, struct error *e)
+{
+	char path[FILE_PATH];
+
+	if (path_join(path, e, "%s/manifest.json", directory) || path_there(path, e) <= 0)
+		return -e->code;
+	for (int s = 0; s < SPLITS; s++) {
+		if (packed_path(path, directory, (enum split)s, e))
+			return -e->code;
+		if (path_there(path, e) > 0)
+			return fail(e, EXIT_DATA, "%s: a packed set, which is prepared already: --data takes it as it is; another size or format is made from the images, or from a set that was prepared with "
+						  "--format=png or jpeg", directory);
+	}
+	return -e->code;
+}
+
 int origin_tfrecord(struct origin *o, const char *directory, enum label_order order, const char *table, const volatile sig_atomic_t *stop, struct error *e)
 {
 	static const struct {
@@ -342,6 +360,8 @@ int origin_tfrecord(struct origin *o, const char *directory, enum label_order or
 	f->stop = stop;
 	for (size_t k = 0; !rc && k < sizeof kinds / sizeof kinds[0]; k++)
 		rc = index_split(o, f, directory, kinds[k].prefix, kinds[k].split, e);
+	if (!rc && f->n_files == 0)
+		rc = check_packed(directory, e);
 	if (!rc && f->n_files == 0)
 		rc = fail(e, EXIT_DATA, "%s: no train-…-of-…, val-…-of-… or test-…-of-… files", directory);
 	if (!rc && o->count == 0)

@@ -158,18 +158,38 @@ static void writer_discard(struct split_writer *w)
 	w->open = 0;
 }
 
-/* Bytes of the images so far tell what all will take, and hours of work would be lost to a disk that is full in the end. A quota is not seen here. */
+/* As the images so far tell; NAN where there are none. */
+static double bytes_of_one(const struct split_writer *w)
+{
+	const struct job *job = w->job;
+
+	if (job->conf->encoding == ENCODING_PACKED)
+		return (double)job->conf->size * job->conf->size;
+	return job->written ? (double)(job->report->bytes + (w->open ? w->file.out.size : 0)) / (double)job->written : NAN;
+}
+
+/* Hours of work would be lost to a disk that is full in the end. A quota is not seen here: whom it stops say_need() tells. */
 static void say_room(const struct split_writer *w)
 {
 	const struct job *job = w->job;
-	const double of_one = job->conf->encoding == ENCODING_PACKED ? (double)job->conf->size * job->conf->size :
-								       (double)(job->report->bytes + w->file.out.size) / (double)job->written;
-	const double wanted = of_one * (double)(job->images - job->written);
+	const double wanted = bytes_of_one(w) * (double)(job->images - job->written);
 	struct statvfs room;
 
 	if (job->conf->tell && statvfs(job->staging->partial, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < wanted)
 		fprintf(stderr, "%s: warning: there is room for %.1f MB, and what is still to be written takes about %.1f MB\n", job->conf->tell,
 			1e-6 * (double)room.f_bavail * (double)room.f_frsize, 1e-6 * wanted);
+}
+
+/* Whom a full disk or a quota stopped has nothing, and needs to know how much is wanted. */
+static int say_need(const struct split_writer *w, struct error *e)
+{
+	const double all = bytes_of_one(w) * (double)w->job->images;
+	const struct error why = *e;
+
+	e->code = 0;
+	if (isnan(all))
+		return fail(e, (enum exit_code)why.code, "%s; nothing is left behind", why.text);
+	return fail(e, (enum exit_code)why.code, "%s; nothing is left behind, and all takes about %.1f MB", why.text, 1e-6 * all);
 }
 
 /* Makes records [first, first + n) of the order at once and writes them one after another. */
@@ -186,7 +206,7 @@ static int write_window(struct split_writer *w, const size_t *order, size_t n, s
 		if (errors[i].code)
 			return fail(e, errors[i].code, "%s", errors[i].text);
 		if (writer_append(w, order[i], &records[i], e))
-			return -e->code;
+			return say_need(w, e);
 	}
 	job->written += n;
 	if (job->written == n)
@@ -228,8 +248,8 @@ static int write_split(struct job *job, enum split split, struct error *e)
 		rc = writer_open(&w, count, e);
 	for (size_t i = 0; !rc && i < count; i += window)
 		rc = write_window(&w, order + i, count - i < window ? count - i : window, records, errors, e);
-	if (!rc && count)
-		rc = writer_commit(&w, e);
+	if (!rc && count && writer_commit(&w, e))
+		rc = say_need(&w, e);
 	writer_discard(&w);
 	info->images = count;
 	info->shards = w.shards;
