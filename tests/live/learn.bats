@@ -163,7 +163,7 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	for data in one other; do
 		"$BUILD/chexnet" eval --data "$SCRATCH/$data" --weights "$SCRATCH/one-run/model.safetensors" --resamples 0 --json | grep -o '"leak[a-z_]*":.*' | tr -d '\t' | xargs
 	done >"$SCRATCH/known"
-	[ "$(<"$SCRATCH/known")" = $'leaked_patients:0, leak:false, leak_checked:true,\nleaked_patients:null, leak:false, leak_checked:false,' ]
+	[ "$(<"$SCRATCH/known")" = $'leaked_patients:0, leak:false, leak_checked:true,\nleaked_patients:null, leak:null, leak_checked:false,' ]
 	[ "$(from again one-run one)" = $'"leak":"no"\nleak=0' ]
 	[ "$(from moved one-run other)" = $'"leak":"unchecked"\nleak=unchecked' ]
 	[ "$(from twice moved other)" = $'"leak":"unchecked"\nleak=unchecked' ]
@@ -176,9 +176,9 @@ from() { # NAME WEIGHTS DATA [OPTION…]: two more steps from another model's we
 	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 --json | grep leak_ | tr -d '\n\t' | grep -q '"leak_a":false,"leak_b":true,'
 	"$BUILD/chexnet" report --predictions "$SCRATCH/laundered/test.csv" --resamples 100 --json "$SCRATCH/report.json"
 	grep -q '"leak":.*true' "$SCRATCH/report.json"
-	# false is not that there is none, where nobody looked
+	# null where nobody looked: that is not that there is none
 	"$BUILD/chexnet" report --predictions "$SCRATCH/moved/test.csv" --resamples 100 --json "$SCRATCH/moved.json"
-	[ "$(grep -o '"leak[a-z_]*":.*' "$SCRATCH/moved.json" | tr -d '\t' | xargs)" = "leak:false, leak_checked:false, leaked_patients:null," ]
+	[ "$(grep -o '"leak[a-z_]*":.*' "$SCRATCH/moved.json" | tr -d '\t' | xargs)" = "leak:null, leak_checked:false, leaked_patients:null," ]
 	"$BUILD/chexnet" compare "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" --resamples 100 --json | grep leak_ | tr -d '\n\t' | grep -q '"leak_checked_a":true,"leak_checked_b":false,'
 	"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/again/test.csv" "$SCRATCH/laundered/test.csv" >"$SCRATCH/ensemble.out"
 	grep -qx 'LEAK: a member was trained on splits that share patients (--allow-leak)' "$SCRATCH/ensemble.out"

@@ -120,10 +120,10 @@ load trained
 	grep -qE '^report\.html: [1-9][0-9]* kB$' typed/predicted
 	grep -q '<img[^>]* src="data:image/png;base64,' typed/report.html
 	grep -oE '<img alt="image\.[^"]*"' typed/report.html | tee typed/alt
-	grep -qE '^<img alt="image\.([A-Z][a-z_A-Z]*): [A-Z][a-z A-Z]*, p = 0\.[0-9]{3}; map of 4 × 4 cells, (the coloured ones raise the odds (less than )?[0-9.]+-fold|none raises the odds)"$' typed/alt
+	grep -qE '^<img alt="image\.([A-Z][a-z_A-Z]*): [A-Z][a-z A-Z]*, probability 0\.[0-9]{3}; map of 4 × 4 cells, (the coloured ones raise the odds (less than )?[0-9.]+-fold|none raises the odds)"$' typed/alt
 	# both are rounded from one number
 	p=$(sed -n 's/^  [A-Z][a-z_A-Z]* *\(0\.[0-9]*\)$/\1/p' typed/predicted | head -n 1)
-	awk -v p="$p" -v shown="$(sed 's/.*, p = \(0\.[0-9]*\);.*/\1/' typed/alt)" 'BEGIN { d = p - shown; exit !(d < 0.00056 && d > -0.00056) }'
+	awk -v p="$p" -v shown="$(sed 's/.*, probability \(0\.[0-9]*\);.*/\1/' typed/alt)" 'BEGIN { d = p - shown; exit !(d < 0.00056 && d > -0.00056) }'
 }
 
 @test "a model does not differ from itself, two are compared finding by finding" {

@@ -94,6 +94,51 @@ static void it_warns_of_what_the_numbers_cannot_carry(void **state)
 	}
 }
 
+/* A mean of which nobody knows how sure it is looks as firm as any other. */
+static void a_mean_without_an_interval_is_not_told_as_one_of_others(void **state)
+{
+	static const char unsure[] = "! no interval: too few patients, so on others it may be far off";
+
+	(void)state;
+	for (int few = 0; few < 2; few++) {
+		struct predictions p = draw(few ? 12 : 900, 0);
+		struct report_input in = input(&p);
+		struct page page = make(&in);
+
+		assert_int_equal(strstr(page.text, unsure) != NULL, few);
+		assert_present(page.text, "Of two of these images, one with a finding and one without");
+		free(page.text);
+		predictions_free(&p);
+	}
+}
+
+/* A program that looks at "leak" alone takes false for an all-clear. */
+static void json_does_not_deny_a_leak_that_nobody_looked_for(void **state)
+{
+	(void)state;
+	for (int leaky = 0; leaky < 2; leaky++)
+		for (long leaked = -1; leaked <= 1; leaked++) {
+			struct predictions p = draw(60, 0);
+			struct report_input in = input(&p);
+			struct page page = { 0 };
+			struct error e = { 0 };
+			char *json;
+
+			p.about.leaked = leaked;
+			p.about.leaky = leaky;
+			assert_int_equal(report_make(&page, &json, &in, &e), 0);
+			cJSON *o = cJSON_Parse(json), *leak = cJSON_GetObjectItem(o, "leak");
+
+			assert_int_equal(cJSON_IsTrue(leak), leaked > 0 || leaky);
+			assert_int_equal(cJSON_IsNull(leak), leaked < 0 && !leaky);
+			assert_int_equal(cJSON_IsTrue(cJSON_GetObjectItem(o, "leak_checked")), leaked >= 0);
+			cJSON_Delete(o);
+			cJSON_free(json);
+			free(page.text);
+			predictions_free(&p);
+		}
+}
+
 static void labels_of_other_images_are_not_called_nih_s(void **state)
 {
 	static const char *const sources[] = { "", "ChestX-ray14, labels of 2020", "TFRecord, labels in named order" };
@@ -624,6 +669,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(it_says_what_the_measures_say),
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
+		cmocka_unit_test(a_mean_without_an_interval_is_not_told_as_one_of_others),
+		cmocka_unit_test(json_does_not_deny_a_leak_that_nobody_looked_for),
 		cmocka_unit_test(labels_of_other_images_are_not_called_nih_s),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(few_on_either_side_are_judged_alike),

@@ -45,7 +45,7 @@ static void a_probability_of_ten_crops_is_told_from_that_of_the_map(void **state
 		in.n_pictures = 1;
 		struct page page = make(&in);
 
-		assert_present(page.text, ten ? "Effusion, p = 0.250 of ten crops; map of the middle one, 7 " : "Effusion, p = 0.250; map of 7 ");
+		assert_present(page.text, ten ? "Effusion, probability 0.250 of ten crops; map of the middle one, 7 " : "Effusion, probability 0.250; map of 7 ");
 		free(page.text);
 		free((void *)(uintptr_t)picture.png);
 		predictions_free(&p);

@@ -178,8 +178,8 @@ static void print_json(const struct comparison *c, const struct predictions *a, 
 	cJSON_AddStringToObject(o, "version", HVD_VERSION);
 	cJSON_AddStringToObject(o, "a", path[0]);
 	cJSON_AddStringToObject(o, "b", path[1]);
-	cJSON_AddBoolToObject(o, "leak_a", a->about.leaked > 0 || a->about.leaky);
-	cJSON_AddBoolToObject(o, "leak_b", b->about.leaked > 0 || b->about.leaky);
+	json_leak(o, "leak_a", a->about.leaked > 0 || a->about.leaky, a->about.leaked >= 0);
+	json_leak(o, "leak_b", b->about.leaked > 0 || b->about.leaky, b->about.leaked >= 0);
 	cJSON_AddBoolToObject(o, "leak_checked_a", a->about.leaked >= 0);
 	cJSON_AddBoolToObject(o, "leak_checked_b", b->about.leaked >= 0);
 	json_number(o, "leaked_patients_a", a->about.leaked < 0 ? NAN : (double)a->about.leaked);

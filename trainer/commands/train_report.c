@@ -56,7 +56,7 @@ static void start_event(struct train *t)
 	cJSON_AddStringToObject(event, "precision", t->at.precision);
 	cJSON_AddStringToObject(event, "backend", t->world->at->backend);
 	cJSON_AddStringToObject(event, "split_policy", t->at.split_policy);
-	cJSON_AddBoolToObject(event, "leak", t->at.leaky);
+	json_leak(event, "leak", t->at.leaky, !t->at.unchecked);
 	cJSON_AddBoolToObject(event, "leak_checked", !t->at.unchecked);
 	if (t->conf->mask)
 		cJSON_AddStringToObject(event, "mask", t->conf->mask);

@@ -307,7 +307,7 @@ void evaluation_json(const struct evaluation *ev, const struct evaluation_conf *
 	cJSON_AddStringToObject(object, "split_policy", dataset_split_policy(conf->dataset));
 	cJSON_AddStringToObject(object, "source", dataset_source(conf->dataset));
 	json_text(object, "trained_on", conf->trained_on);
-	cJSON_AddBoolToObject(object, "leak", conf->leaked > 0 || conf->leaky);
+	json_leak(object, "leak", conf->leaked > 0 || conf->leaky, conf->leaked >= 0);
 	cJSON_AddBoolToObject(object, "leak_checked", conf->leaked >= 0);
 	cJSON_AddStringToObject(object, "crops", crops_choices[conf->crops]);
 	json_number(object, "images", (double)ev->n);

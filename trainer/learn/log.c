@@ -263,6 +263,14 @@ void json_number(cJSON *object, const char *key, double value)
 		cJSON_AddNullToObject(object, key);
 }
 
+void json_leak(cJSON *object, const char *key, int known, int all_looked_for)
+{
+	if (known || all_looked_for)
+		cJSON_AddBoolToObject(object, key, known);
+	else
+		cJSON_AddNullToObject(object, key);
+}
+
 void json_bounds(cJSON *object, const struct interval *r)
 {
 	json_number(object, "low", r->low);

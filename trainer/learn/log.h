@@ -43,6 +43,9 @@ void log_write(struct run_log *l, cJSON *event);
 void json_number(cJSON *object, const char *key, double value);
 void json_text(cJSON *object, const char *key, const char *text);
 
+/* Adds whether patients were trained on: true where some are known to be, false where all were looked for, null where nobody knows. */
+void json_leak(cJSON *object, const char *key, int known, int all_looked_for);
+
 /* Adds low and high of an interval, its method and se. */
 void json_bounds(cJSON *object, const struct interval *r);
 

@@ -77,7 +77,7 @@ static void put_cautions(cJSON *o, const struct provenance *about)
 		cJSON_AddStringToObject(o, "pos_weight", about->pos_weight);
 	if (*about->order)
 		cJSON_AddStringToObject(o, "order", about->order);
-	cJSON_AddBoolToObject(o, "leak", about->leaked > 0 || about->leaky);
+	json_leak(o, "leak", about->leaked > 0 || about->leaky, about->leaked >= 0);
 	cJSON_AddBoolToObject(o, "leak_checked", about->leaked >= 0);
 	json_number(o, "leaked_patients", about->leaked < 0 ? NAN : (double)about->leaked);
 }

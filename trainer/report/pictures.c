@@ -28,7 +28,7 @@ static void put_map(struct page *page, const struct cam_about *about)
 	char name[32];
 	double p = about->probability;
 
-	page_put(page, "%s, p %s %.3f%s; map of %s%d \xC3\x97 %d cells, ", finding_title(about->finding, name), p < 0.001 ? "&lt;" : p > 0.999 ? "&gt;" : "=",
+	page_put(page, "%s, probability %s%.3f%s; map of %s%d \xC3\x97 %d cells, ", finding_title(about->finding, name), p < 0.001 ? "&lt;&#8239;" : p > 0.999 ? "&gt;&#8239;" : "",
 		 p < 0.001 ? 0.001 : p > 0.999 ? 0.999 : p, about->ten_crops ? " of ten crops" : "", about->ten_crops ? "the middle one, " : "", about->side, about->side);
 	if (about->raised > 0) {
 		page_put(page, "the coloured ones raise the odds ");

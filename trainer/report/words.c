@@ -291,8 +291,8 @@ void report_headline(const struct report *r, struct page *page)
 		if (!isnan(mean->low))
 			page_put(page, "<br>95&nbsp;%% confidence interval <b>%.3f to %.3f</b>", mean->low, mean->high);
 		else if (r->in->resamples)
-			page_put(page, "<br><span class=\"warn\">! no interval: too few patients</span>");
-		page_put(page, "</p><p class=\"lead\">Of two images, one with a finding and one without, the model ranks the right one higher %.0f times in 100. "
+			page_put(page, "<br><span class=\"warn\">! no interval: too few patients, so on others it may be far off</span>");
+		page_put(page, "</p><p class=\"lead\">Of two of these images, one with a finding and one without, the model ranks the right one higher %.0f times in 100. "
 			       "Guessing would give 50.</p>", 100 * mean->value);
 	}
 	page_put(page, "</div>\n");
