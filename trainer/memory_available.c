@@ -71,6 +71,17 @@ static long long machine_available(void)
 	return bytes;
 }
 
+/* What Slurm gives all of the step's processes on this node: their hard `ulimit -m`, which the kernel does not hold them to, and a slurmd with OverMemoryKill
+ * does. Here each one's share, less what it has. */
+static long long share_of_step(int processes)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_RSS, &limit) || limit.rlim_max == RLIM_INFINITY)
+		return LLONG_MAX;
+	return (long long)limit.rlim_max / processes - 1024 * line_in("/proc/self/status", "VmRSS: %lld kB");
+}
+
 /* The files of a version of cgroups, and the lines of its memory.stat that tell the pages of files, of all groups below. */
 static const struct files {
 	const char *limit, *used, *files[2];
@@ -103,12 +114,15 @@ static void take_least(void *arg, const char *directory, enum cgroup_version ver
 
 size_t memory_available(size_t promised, int processes)
 {
-	long long machine = machine_available(), least = machine, space = address_space_left();
+	long long machine = machine_available(), least = machine, share = share_of_step(processes), space = address_space_left();
 
 	cgroup_each("memory", take_least, &least);
 	if (!machine)
 		return 0;
-	least = least / processes - (promised < LLONG_MAX / 2 ? (long long)promised : LLONG_MAX / 2);
+	least /= processes;
+	if (share < least)
+		least = share;
+	least -= promised < LLONG_MAX / 2 ? (long long)promised : LLONG_MAX / 2;
 	if (space < least)
 		least = space;
 	return least > 1 ? (size_t)least : 1;

@@ -54,6 +54,19 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	)
 }
 
+# As in a job of srun --mem=300M where Slurm hands out memory (CR_Core_Memory): to a step that takes more Slurm itself puts an end (OverMemoryKill).
+@test "the memory that Slurm gives the step on its node holds where the kernel holds nobody to it" {
+	(
+		ulimit -m 307200
+		train mem --batch auto --steps 1 --growth 192 --image-size 32
+		batch=$(sed -n 's/^--batch=auto: \([0-9]*\) images.*/\1/p' "$SCRATCH/mem.out")
+		[ "$batch" -ge 1 ]
+		[ "$batch" -lt 256 ]
+		kept=$(sed -n 's/^decoded images: at most \([0-9]*\) MiB a rank.*/\1/p' "$SCRATCH/mem.out")
+		[ "$kept" -le 75 ]
+	)
+}
+
 # Prints the MiB that are left for the batch on a machine of 64.
 left_of_64() { # NAME OPTION…
 	TEST_MEMORY=$((64 << 20)) "$BUILD/tests/wrap_memory_available" train "${NETWORK[@]}" --output "$SCRATCH/$1" --batch auto --steps 1 "${@:2}" >"$SCRATCH/$1.out"

@@ -3,8 +3,10 @@
 #include "cgroup.h"
 #include "memory_available.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "scratch.h"
@@ -202,6 +204,30 @@ static void addresses_are_not_taken_off_twice(void **state)
 	assert_in_range(less, 500 << 20, 512 << 20);
 }
 
+/* The kernel holds nobody to it. A soft limit can come from the shell that the job was submitted in. */
+static void what_slurm_gives_the_step_is_shared(void **state)
+{
+	struct rlimit step;
+	int status;
+
+	(void)state;
+	has("proc/self/cgroup", "0::/\n");
+	assert_int_equal(getrlimit(RLIMIT_RSS, &step), 0);
+	size_t machine = memory_available(0, 1);
+	pid_t child = fork(); /* a hard limit is there for good */
+	assert_true(child >= 0);
+	if (!child) {
+		step.rlim_cur = 1 << 20;
+		bool soft = setrlimit(RLIMIT_RSS, &step) == 0 && memory_available(0, 1) > machine / 2;
+		step.rlim_max = 800 << 20;
+		bool set = setrlimit(RLIMIT_RSS, &step) == 0;
+		size_t all = memory_available(0, 1), each = memory_available(0, 2), less = memory_available(100 << 20, 2);
+		_exit(soft && set && all > 600 << 20 && all < 800 << 20 && each > 200 << 20 && each < 400 << 20 && each - less > 90 << 20 && each - less < 110 << 20 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 static void a_quota_is_so_many_cpus(void **state)
 {
 	uint64_t group;
@@ -238,6 +264,7 @@ int main(void)
 		cmocka_unit_test(nothing_left_is_not_unknown),
 		cmocka_unit_test(what_is_promised_is_taken_off),
 		cmocka_unit_test(addresses_are_not_taken_off_twice),
+		cmocka_unit_test(what_slurm_gives_the_step_is_shared),
 		cmocka_unit_test(a_quota_is_so_many_cpus),
 	};
 
