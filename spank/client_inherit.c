@@ -20,11 +20,17 @@ static void drop_ours(const char *name, const char *begin, const char *ours, con
 		unsetenv(name);
 }
 
-bool client_is_in_step(void)
+/* Slurm from 26.05 on writes the number of salloc's own shell as -6, before as 4294967290. */
+static uint32_t own_step(void)
 {
 	const char *id = getenv("SLURM_STEP_ID");
 
-	return id && strtoul(id, NULL, 10) < SLURM_MAX_NORMAL_STEP_ID;
+	return id ? (uint32_t)strtoul(id, NULL, 10) : NO_VAL;
+}
+
+bool client_is_in_step(void)
+{
+	return own_step() < SLURM_MAX_NORMAL_STEP_ID;
 }
 
 /* By these srun asks for what the job was given that it is in; Slurm hands them on to a job that is submitted or asked for there, whose sruns
@@ -98,8 +104,8 @@ bool client_drop_inherited(bool steps)
 
 void client_drop_mpi_of_shell(void)
 {
-	const char *mpi = getenv("SLURM_MPI_TYPE"), *in_step = getenv("SLURM_STEP_ID");
+	const char *mpi = getenv("SLURM_MPI_TYPE");
 
-	if (mpi && in_step && !strcmp(mpi, "none") && strtoul(in_step, NULL, 10) == SLURM_INTERACTIVE_STEP)
+	if (mpi && !strcmp(mpi, "none") && own_step() == SLURM_INTERACTIVE_STEP)
 		unsetenv("SLURM_MPI_TYPE");
 }

@@ -153,6 +153,11 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	grep -q 'mpi=pmi2 policy=socket' <<<"$output"
 	run in_cluster env SLURM_MPI_TYPE=none srun -Q --gpus=1 --hvd "$SHOW"
 	grep -q 'mpi=none policy=socket' <<<"$output"
+	# which Slurm has chosen in salloc's own shell, whose number it writes one way or the other
+	for step in 4294967290 -6; do
+		run in_cluster env SLURM_STEP_ID=$step SLURM_MPI_TYPE=none srun -Q --gpus=1 --hvd "$SHOW"
+		grep -q 'mpi=pmix policy=socket' <<<"$output"
+	done
 }
 
 @test "in salloc's own shell, which Slurm starts without MPI, --hvd means PMIx" {
