@@ -52,6 +52,7 @@ static void drop_gpus_of_node(bool steps, bool gpus_of_node)
 	if (steps)
 		return;
 	drop_words_of_job();
+	client_drop_mpi_of_shell(); /* whose number a batch script of 26.05 no longer has */
 	if (client_is_in_step())
 		unsetenv("SLURM_STEP_ID");
 	unsetenv("SLURM_JOB_GPUS");

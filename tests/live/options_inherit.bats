@@ -157,6 +157,8 @@ own HVD_DEADLINE=9 HVD_ON_DEATH=abort" ]
 	for step in 4294967290 -6; do
 		run in_cluster env SLURM_STEP_ID=$step SLURM_MPI_TYPE=none srun -Q --gpus=1 --hvd "$SHOW"
 		grep -q 'mpi=pmix policy=socket' <<<"$output"
+		in_cluster env SLURM_STEP_ID=$step SLURM_MPI_TYPE=none sbatch -Q -W -o "$SCRATCH/out" --gpus=1 --wrap "SLURM_STEP_ID=-5 srun -Q --hvd $SHOW"
+		grep -q 'mpi=pmix policy=socket' "$SCRATCH/out"
 	done
 }
 
