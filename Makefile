@@ -237,7 +237,7 @@ $(BUILD)/tests/test_runtime_%: $(BUILD)/obj/tests/unit/test_runtime_%.o $(call o
 SIMULATED := pthread_mutex_lock pthread_mutex_unlock pthread_cond_broadcast pthread_join clock_gettime usleep eventfd eventfd_write eventfd_read close shutdown poll __poll_chk send sendmsg recvmsg getsockopt fcntl kill
 $(BUILD)/tests/test_runtime_histories: $(call objects,tests/unit/test_runtime_histories.c runtime/mesh.c runtime/fault.c runtime/watch.c runtime/recover.c runtime/wire.c runtime/chain.c runtime/reduce.c runtime/world.c)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -lm
+	$(CC) $(ALL_LDFLAGS) $(addprefix -Wl$(,)--wrap=,$(SIMULATED)) -o $@ $^ -lcmocka -ldl -lm
 $(BUILD)/tests/test_runtime_nccl $(BUILD)/tests/test_runtime_nccl_losses $(BUILD)/tests/test_runtime_stamps: private override LDFLAGS += -Wl,--wrap=nccl_bind,--wrap=driver_bind
 $(BUILD)/tests/test_trainer_%: $(BUILD)/obj/tests/unit/test_trainer_%.o $(call objects,$(TRAINER_SRC) $(if $(HAVE_DNNL),$(BASELINE_SRC))) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)

@@ -140,7 +140,7 @@ static bool one_step(void)
 		return let_time_pass();
 	running = ready[below(n)];
 	current = tasks[running].rank;
-	swapcontext(&scheduler, &tasks[running].context);
+	switch_to(&scheduler, &tasks[running].context, tasks[running].stack, STACK_BYTES);
 	running = -1;
 	return true;
 }

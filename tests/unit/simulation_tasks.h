@@ -16,6 +16,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <dlfcn.h>
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 enum { RANKS_MAX = 5, TASKS_MAX = 2 * RANKS_MAX, LINKS_MAX = 256, FDS = 256, FIRST_FD = 100000, LINK_BYTES = 6 << 10, STACK_BYTES = 128 << 10 };
 
@@ -67,6 +72,8 @@ static struct process {
 static int ranks, tasks_there, running = -1, current, streams_there;
 static double simulated; /* seconds */
 static ucontext_t scheduler;
+static const void *scheduler_stack;
+static size_t scheduler_bytes;
 static uint64_t dice;
 
 static uint32_t draw(void)
@@ -89,12 +96,30 @@ static double share(void)
 
 /* ---- tasks ---------------------------------------------------------------------------------------- */
 
+/* AddressSanitizer is told which stack is the current one; its own swapcontext() would report that it does not know. */
+static void switch_to(ucontext_t *from, ucontext_t *to, const void *stack, size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+	static int (*swap)(ucontext_t *, const ucontext_t *);
+	void *kept;
+	if (!swap)
+		swap = dlsym(dlopen("libc.so.6", RTLD_NOW), "swapcontext");
+	__sanitizer_start_switch_fiber(&kept, stack, bytes);
+	swap(from, to);
+	__sanitizer_finish_switch_fiber(kept, NULL, NULL);
+#else
+	(void)stack;
+	(void)bytes;
+	swapcontext(from, to);
+#endif
+}
+
 static void wait_until(int why, double until)
 {
 	struct task *k = &tasks[running];
 	k->waits = why;
 	k->until = until;
-	swapcontext(&k->context, &scheduler);
+	switch_to(&k->context, &scheduler, scheduler_stack, scheduler_bytes);
 }
 
 /* Another task may run here, for as long as a busy system lets this one wait. */
@@ -114,6 +139,9 @@ static void give_way(void)
 static void begin_task(void)
 {
 	struct task *k = &tasks[running];
+#ifdef __SANITIZE_ADDRESS__
+	__sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_bytes);
+#endif
 	k->run(k->arg);
 	wait_until(OVER, 0);
 }
@@ -122,6 +150,9 @@ static int task(int rank, void *(*run)(void *), void *arg)
 {
 	struct task *k = &tasks[tasks_there];
 	char *stack = k->stack ? k->stack : malloc(STACK_BYTES);
+#ifdef __SANITIZE_ADDRESS__
+	__asan_unpoison_memory_region(stack, STACK_BYTES); /* of one that was killed there */
+#endif
 	*k = (struct task){ .rank = rank, .run = run, .arg = arg, .stack = stack };
 	getcontext(&k->context);
 	k->context.uc_stack.ss_sp = stack;
