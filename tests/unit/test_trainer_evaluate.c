@@ -104,6 +104,8 @@ static void what_makes_the_numbers_worth_less_is_said_above_them(void **state)
 	conf = usual();
 	conf.trained_on = "synthetic";
 	says(&ev, &conf, "other images than in training: the weights were trained on \"synthetic\", these are \"ChestX-ray14, labels of 2020\"\n", "");
+	strcpy(data.split, "val"); /* which is none of the training's */
+	says(&ev, &conf, "other images than in training: the weights were trained on \"synthetic\", these are \"ChestX-ray14, labels of 2020\"\n", "");
 	conf = usual();
 	strcpy(data.split, "val");
 	says(&ev, &conf, "validation split: weights are chosen on these images, so the numbers may flatter the model a little\n", "");

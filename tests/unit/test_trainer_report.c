@@ -34,7 +34,7 @@ static void it_says_what_the_measures_say(void **state)
 	assert_present(page.text, "Pleural Thickening");
 	assert_present(page.text, "<dd>300</dd>"); /* patients */
 	assert_present(page.text, "Wilson's intervals of the images over their design effect");
-	assert_present(page.text, "make less than 5: there an operating point's interval is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's");
+	assert_present(page.text, "make less than 5: there the interval of an operating point or of a share of hits is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's");
 	assert_present(page.text, "Not looked at: the view (AP or PA), age, sex");
 	assert_present(page.text, "at each rate of false alarms by itself");
 	assert_present(page.text, "at each recall by itself");
@@ -134,6 +134,29 @@ static void json_does_not_deny_a_leak_that_nobody_looked_for(void **state)
 			assert_int_equal(cJSON_IsTrue(cJSON_GetObjectItem(o, "leak_checked")), leaked >= 0);
 			cJSON_Delete(o);
 			cJSON_free(json);
+			free(page.text);
+			predictions_free(&p);
+		}
+}
+
+/* Nobody was trained, or chosen, on another data set's split, whatever its name. */
+static void a_split_of_other_images_is_none_of_the_trainings(void **state)
+{
+	static const char *const splits[] = { "train", "val" }, *const says[] = { "These are training images", "The weights were chosen on these images" };
+
+	(void)state;
+	for (int s = 0; s < 2; s++)
+		for (int other = 0; other < 2; other++) {
+			struct predictions p = draw(60, 0);
+			struct report_input in = input(&p);
+
+			strcpy(p.about.split, splits[s]);
+			strcpy(p.about.trained_on, other ? "synthetic" : "ChestX-ray14, labels of 2017");
+			strcpy(p.about.source, "ChestX-ray14, labels of 2020");
+			struct page page = make(&in);
+
+			assert_int_equal(strstr(page.text, says[s]) != NULL, !other);
+			assert_int_equal(strstr(page.text, "Other images than in training") != NULL, other);
 			free(page.text);
 			predictions_free(&p);
 		}
@@ -671,6 +694,7 @@ int main(void)
 		cmocka_unit_test(it_warns_of_what_the_numbers_cannot_carry),
 		cmocka_unit_test(a_mean_without_an_interval_is_not_told_as_one_of_others),
 		cmocka_unit_test(json_does_not_deny_a_leak_that_nobody_looked_for),
+		cmocka_unit_test(a_split_of_other_images_is_none_of_the_trainings),
 		cmocka_unit_test(labels_of_other_images_are_not_called_nih_s),
 		cmocka_unit_test(twelve_images_of_one_patient_are_few),
 		cmocka_unit_test(few_on_either_side_are_judged_alike),

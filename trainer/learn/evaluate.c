@@ -253,7 +253,7 @@ void evaluation_print(const struct evaluation *ev, const struct evaluation_conf 
 		fprintf(out, "LEAK: these weights were trained on splits that share patients (--allow-leak)%s\n", conf->leaked ? "" : ", but on no patient of this split");
 	if (source_differs(conf->trained_on, dataset_source(d)))
 		fprintf(out, "other images than in training: the weights were trained on \"%s\", these are \"%s\"\n", conf->trained_on, dataset_source(d));
-	if (strcmp(dataset_split(d), "val") == 0)
+	else if (strcmp(dataset_split(d), "val") == 0) /* of other images a split of that name is none of the training's */
 		fprintf(out, "validation split: weights are chosen on these images, so the numbers may flatter the model a little\n");
 	else if (strcmp(dataset_split(d), "train") == 0)
 		fprintf(out, "training images: the numbers say how well the model remembers, not how well it reads\n");

@@ -43,7 +43,7 @@ void report_calibration_table(const struct report *r, struct page *page)
 {
 	page_put(page, "<p class=\"lead\">In numbers, with 95&nbsp;%% confidence intervals that take a patient's images for one. Expected: the sum of the probabilities, how many images would show the finding if "
 		       "these were right. Observed/expected: above 1 the finding is more frequent than the model says, below 1 less so. In the large: what would have to be added to every logit for both to be equal (the calibration "
-		       "intercept, with the slope held at 1); 0 when calibrated. Brier score: the mean squared error of the probability, 0 at best; of a rare finding it is small whatever the model says, so see "
+		       "intercept, with the slope held at 1); 0 when calibrated. Both move where a finding is more common here than it was in training, or less so, as in NIH's two lists. Brier score: the mean squared error of the probability, 0 at best; of a rare finding it is small whatever the model says, so see "
 		       "the skill.</p>\n");
 	report_table(page, "Calibration of every finding in numbers", "");
 	page_put(page, "<tr><th scope=\"col\">Finding</th><th scope=\"col\" class=\"n\">Images<br>with it</th><th scope=\"col\" class=\"n\">Expected</th><th scope=\"col\" class=\"n\">Observed/expected</th>"

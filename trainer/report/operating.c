@@ -191,7 +191,7 @@ static void put_choice(const struct report *r, struct page *page)
 	}
 	page_put(page, "%s", *chosen->about.split ? " (split " : "");
 	page_text(page, chosen->about.split);
-	page_put(page, "%s%s.</b></p>\n", *chosen->about.split ? ")" : "", both_name_patients(r->in) ? ", and none of their patients is judged here" : "; whether of other patients, the files do not say");
+	page_put(page, "%s%s.</b> Intervals are of these thresholds as they are: other patients would have chosen others.</p>\n", *chosen->about.split ? ")" : "", both_name_patients(r->in) ? ", and none of their patients is judged here" : "; whether of other patients, the files do not say");
 }
 
 void report_operating(const struct report *r, struct page *page)

@@ -132,9 +132,11 @@ static void put_not_shared(const struct comparison *c, struct page *page)
 
 static void put_split_notes(const struct provenance *about, int synthetic, struct page *page)
 {
-	if (strcmp(about->split, "train") == 0)
+	const int own = !source_differs(about->trained_on, about->source); /* a split of another set is none of the training's, whatever its name */
+
+	if (own && strcmp(about->split, "train") == 0)
 		page_put(page, "<li class=\"is-bad\"><b>These are training images.</b> The numbers say how well the model remembers, not how well it reads.</li>\n");
-	else if (strcmp(about->split, "val") == 0)
+	else if (own && strcmp(about->split, "val") == 0)
 		page_put(page, "<li class=\"is-warn\"><b>Validation split.</b> The weights were chosen on these images, so the numbers flatter the model a little.</li>\n");
 	if (synthetic)
 		return;
@@ -343,7 +345,7 @@ void report_provenance(const struct report *r, struct page *page)
 	page_put(page, "<section><h2>Where these numbers come from</h2><p class=\"lead\">Every image of the split counts once. AUROC is the Mann-Whitney statistic, ties count one half; "
 		       "average precision is the sum over thresholds without interpolation. Intervals and bands are percentiles over %d resamples of whole patients, "
 		       "seed %llu. These promise too much where all agree, and where the effective patients with a finding or without it, whichever are fewer%s, times the value's distance from 0 or 1, "
-		       "make less than %d: there an operating point's interval is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's (2006, method 5), no narrower than the "
+		       "make less than %d: there the interval of an operating point or of a share of hits is Wilson's (1927), a band is no narrower, and an AUROC's is Newcombe's (2006, method 5), no narrower than the "
 		       "resamples' standard deviation says on the logit scale, and the mean's is widened by it. An average precision's interval is symmetric on the logit scale (Boyd, Eng and Page 2013), from the resamples' standard deviation, and reaches there no less far than the AUROC's. Effective are as many as say as much with one image each: (\xCE\xA3n)\xC2\xB2/\xCE\xA3n\xC2\xB2 of patients with n images. Average precisions, differences and the measures of calibration are spread by "
 		       "Student's quantile, these from what each patient moves them by (Liang and Zeger 1986): a Brier score symmetrically on the logit scale, observed/expected on that of logarithms, a skill on that of one less it. With fewer than %d patients there is no interval. Bands hold at each point by itself. Calibration's bars are Wilson's intervals of the images over their design effect, by how much a patient's are alike (Kish 1965). "
 		       "ECE uses %d bins of equal width.", in->resamples, (unsigned long long)in->seed,
