@@ -262,7 +262,7 @@ void report_pictures(const struct report *r, struct page *page)
 	page_put(page, ", and fainter where they add less. ");
 	put_window(r->in, page);
 	page_put(page, "A cell sums up what the network saw in it and around it, and colours are smoothed from cell to cell, so their edges "
-		       "outline nothing. A model that cannot tell a finding has such places too: look at its AUROC first. Printed in gray, a map shows nothing. A warm place is not a diagnosis.</p>"
+		       "outline nothing. A model that cannot tell a finding has such places too: look at its AUROC first. Whoever made the maps chose the images: they are no sample of what the model gets right or wrong. Printed in gray, a map shows nothing. A warm place is not a diagnosis.</p>"
 		       "<div class=\"multiples\">\n");
 	for (size_t i = 0; i < r->in->n_pictures; i++) {
 		struct cam_about about;
