@@ -20,7 +20,7 @@
 #include "image/image.h"
 #include "learn/cam.h"
 #include "learn/checkpoint.h"
-#include "learn/pointing.h"
+#include "learn/pointing_read.h"
 #include "learn/predictions.h"
 #include "learn/safetensors.h"
 #include "learn/train_log.h"
@@ -433,6 +433,31 @@ static void boxes(void **state)
 	feed("boxes", &in, 1, parse_boxes);
 }
 
+static void parse_pointing(const uint8_t *data, size_t size)
+{
+	struct pointing_file p;
+	struct pointing_table t;
+	struct error e = { 0 };
+	int rc = pointing_read(&p, memory_file(data, size), &e);
+
+	says_why(rc, &e);
+	if (rc == 0) {
+		assert_int_equal(pointing_judge(&p.pointing, 3, 1, &t), 0);
+		assert_true(t.all.maps >= (int)p.images && t.all.hits <= t.all.maps);
+	}
+	pointing_file_free(&p);
+}
+
+static void pointings(void **state)
+{
+	(void)state;
+	static char text[] = "[{\"image\":\"a/00000001_000.png\",\"weights_hash\":\"0123\",\"pointing\":{\"patient\":1,\"findings\":{\"Mass\":{\"hit\":true,\"chance\":0.25},"
+			     "\"Edema\":{\"hit\":false,\"chance\":0}}}},{\"image\":\"b.png\",\"error\":\"no\"},{\"image\":\"c.png\",\"weights_hash\":\"0123\",\"pointing\":"
+			     "{\"patient\":null,\"findings\":{\"Hernia\":{\"hit\":false,\"chance\":1}}}}]\n";
+	struct input in = { (uint8_t *)text, strlen(text) };
+	feed("pointings", &in, 1, parse_pointing);
+}
+
 static void parse_log(const uint8_t *data, size_t size)
 {
 	struct train_log log;
@@ -658,7 +683,7 @@ int main(void)
 		cmocka_unit_test(examples), cmocka_unit_test(records),   cmocka_unit_test(images),
 		cmocka_unit_test(tables),   cmocka_unit_test(lists),     cmocka_unit_test(divisions),
 		cmocka_unit_test(masks),    cmocka_unit_test(manifests), cmocka_unit_test(packed),
-		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints), cmocka_unit_test(boxes),
+		cmocka_unit_test(predictions), cmocka_unit_test(checkpoints), cmocka_unit_test(boxes), cmocka_unit_test(pointings),
 		cmocka_unit_test(logs),     cmocka_unit_test(foreign),   cmocka_unit_test(maps),
 	};
 	if (getenv("TEST_FUZZ_ONLY"))

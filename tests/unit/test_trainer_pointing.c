@@ -352,6 +352,8 @@ static void what_is_no_such_print_is_refused(void **state)
 		{ "[" ROW("a.png", "") "]", ": no image in it has a box" },
 		{ "[" ROW("a.png", OF("1", "")) "]", ": image a.png: \"pointing\" is not as" },
 		{ "[" ROW("a.png", OF("1", "\"Mess\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", ", \"pointing\": {\"patient\": 1, \"findings\": [{\"hit\": true, \"chance\": 0.25}]}") "]", ": image a.png: \"pointing\" is not as" },
+		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}, \"Mass\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
 		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": 1, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },
 		{ "[" ROW("a.png", OF("1", "\"Mass\": {\"hit\": true, \"chance\": 1.25}")) "]", ": image a.png: \"pointing\" is not as" },
 		{ "[" ROW("a.png", OF("-1", "\"Mass\": {\"hit\": true, \"chance\": 0.25}")) "]", ": image a.png: \"pointing\" is not as" },

@@ -13,15 +13,19 @@
 static int read_maps(struct pointed maps[FINDINGS], const cJSON *findings)
 {
 	const cJSON *map;
+	uint32_t told = 0;
 	int n = 0;
 
+	if (!cJSON_IsObject(findings)) /* what is in an array has no name */
+		return -1;
 	cJSON_ArrayForEach(map, findings) {
 		const cJSON *hit = cJSON_GetObjectItemCaseSensitive(map, "hit");
 		const int finding = finding_index(map->string, (int)strlen(map->string));
 		const double chance = json_get_number(map, "chance");
 
-		if (n == FINDINGS || finding < 0 || !cJSON_IsBool(hit) || !(chance >= 0 && chance <= 1))
+		if (finding < 0 || told >> finding & 1 || !cJSON_IsBool(hit) || !(chance >= 0 && chance <= 1))
 			return -1;
+		told |= 1u << finding;
 		maps[n++] = (struct pointed){ finding, cJSON_IsTrue(hit), chance };
 	}
 	return n ? n : -1;
