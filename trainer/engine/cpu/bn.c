@@ -39,9 +39,10 @@ int cpu_bn_open(struct cpu_engine *e, struct bn *bn, const struct net_layer *l, 
 int cpu_identity_open(struct cpu_engine *e, struct bn *bn, int channels)
 {
 	size_t c = (size_t)channels;
-	float *one = cpu_alloc(e, 2 * c, sizeof(float)), *zero = one + c;
+	float *one = cpu_alloc(e, 2 * c, sizeof(float));
 	if (!one)
 		return -e->base.error->code;
+	float *zero = one + c;
 	for (size_t i = 0; i < c; i++)
 		one[i] = 1;
 	*bn = (struct bn){ .index = -1, .channels = channels, .v = { .scale = one, .shift = zero, .inverse = zero, .offset = zero, .gamma = one } };
