@@ -9,6 +9,7 @@ setup_file() {
 	printf '%s\n' PreemptType=preempt/partition_prio PreemptMode=SUSPEND,GANG SchedulerTimeSlice=5 \
 		'PartitionName=slices Nodes=ALL OverSubscribe=FORCE:2' 'PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=30' \
 		'PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF' >"$SCRATCH.conf/conf"
+	export ASAN_OPTIONS=${ASAN_OPTIONS:-}:verify_asan_link_order=0 # slurmd's LD_PRELOAD is its tasks', too
 	cluster_up --shim --cores 4 --gpus 4 --conf "$SCRATCH.conf/conf"
 	rm -r "$SCRATCH.conf"
 	export EXAMPLES=$BUILD/examples SHOW=$SCRATCH/show
