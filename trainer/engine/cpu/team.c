@@ -45,6 +45,8 @@ static void relax(void)
 {
 #if defined __x86_64__
 	__builtin_ia32_pause();
+#elif defined __aarch64__
+	__asm__ volatile("isb"); /* waits about as long; its "yield" does nothing on most of them */
 #endif
 }
 
