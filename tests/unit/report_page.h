@@ -157,6 +157,15 @@ static inline void assert_present(const char *html, const char *what)
 		fail_msg("not in the report: \"%s\"", what);
 }
 
+static inline int occurrences(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text++)
+		n++;
+	return n;
+}
+
 static inline void assert_sound(const struct page *page)
 {
 	static const char *const outside[] = { "://", "<script", "<link", "@import", "url(", "<iframe", "src=\"/", "href=" };

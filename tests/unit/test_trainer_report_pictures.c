@@ -259,6 +259,39 @@ static void the_pointing_game_is_told_with_an_interval_and_its_limits(void **sta
 	}
 }
 
+static void a_map_says_how_many_fold_it_raises_the_odds(void **state)
+{
+	static const struct {
+		double fold;
+		const char *says;
+	} cases[] = { { 1.0005, "raise the odds less than 1.01-fold" }, { 1.0051, "raise the odds 1.01-fold" }, { 1.09, "raise the odds 1.09-fold" },
+		      { 1.11, "raise the odds 1.1-fold" }, { 7.4, "raise the odds 7.4-fold" }, { 12.3, "raise the odds 12-fold" }, { 2000, "raise the odds more than 1000-fold" } };
+	struct predictions p = draw(60, 0);
+	struct report_input in = input(&p);
+	const uint8_t rgb[3] = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct cam_about about = { .finding = 3, .probability = 0.17, .raised = log(cases[i].fold), .side = 2 };
+		struct error e = { 0 };
+		char picture[700], *png;
+		size_t size;
+
+		snprintf(picture, sizeof picture, "%s/map.png", directory);
+		assert_int_equal(cam_write_png(picture, rgb, 1, &about, &e), 0);
+		assert_int_equal(file_read(&png, &size, picture, &e), 0);
+		in.pictures = &(struct report_picture){ "a&b.2.Mass", png, size };
+		in.n_pictures = 1;
+		struct page page = make(&in);
+
+		assert_present(page.text, cases[i].says);
+		assert_present(page.text, "<b>a&amp;b.2<wbr>.Mass</b>");
+		free(page.text);
+		free(png);
+	}
+	predictions_free(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +299,7 @@ int main(void)
 		cmocka_unit_test(a_probability_of_ten_crops_is_told_from_that_of_the_map),
 		cmocka_unit_test(a_map_says_what_its_image_is_labelled_and_whether_it_was_judged),
 		cmocka_unit_test(maps_of_another_model_are_marked),
+		cmocka_unit_test(a_map_says_how_many_fold_it_raises_the_odds),
 		cmocka_unit_test(what_the_network_sees_is_said_from_the_pictures),
 	};
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The report as a page: well-formed and self-contained whatever is in it, small, to be read on paper and by ear, its charts uncut. */
+#include "tests/unit/report_page.h"
+
+#include <omp.h>
+
+/* Models that hardly differ need digits on the axis that they differ on. */
+static void ticks_of_a_scale_are_told_apart(void **state)
+{
+	struct predictions p = draw(900, 0), q = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	for (size_t i = 0; i < p.n * FINDINGS; i++)
+		q.logits[i] = p.logits[i] + 0.02f * (float)uniform();
+	in.other = &q;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+	int scales = 0;
+
+	for (const char *svg = page.text; (svg = strstr(svg, "aria-label=\"scale\"")); svg++, scales++) {
+		const char *end = strstr(svg, "</svg>");
+		char last[32] = "";
+
+		for (const char *t = svg; (t = strstr(t, "<text class=\"tick\"")) && t < end; t++) {
+			char text[32];
+
+			t = strchr(t, '>') + 1;
+			snprintf(text, sizeof text, "%.*s", (int)strcspn(t, "<"), t);
+			assert_string_not_equal(text, last);
+			strcpy(last, text);
+		}
+	}
+	assert_int_equal(scales, 2);
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
+/* Paper does not scroll: what a wide table hides there is lost. */
+static void on_paper_tables_are_whole(void **state)
+{
+	struct predictions p = draw(60, 0);
+	struct report_input in = input(&p);
+	struct page page = make(&in);
+	const char *print = strstr(page.text, "@media print{");
+
+	(void)state;
+	assert_non_null(print);
+	assert_non_null(strstr(print, ".wide{overflow:visible}"));
+	assert_non_null(strstr(print, "svg{min-width:0}"));
+	assert_absent(page.text, "of the images whose label is known"); /* all are */
+	free(page.text);
+	predictions_free(&p);
+}
+
+static void who_cannot_see_it_is_told(void **state)
+{
+	struct predictions p = draw(900, 1), q = draw(900, 0);
+	struct report_input in = input(&p);
+
+	(void)state;
+	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
+	in.other = &q;
+	in.other_path = "b.csv";
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_int_equal(occurrences(page.text, "<th"), occurrences(page.text, "<th scope=\"") + occurrences(page.text, "<thead"));
+	assert_int_equal(occurrences(page.text, "<table"), 4);
+	assert_int_equal(occurrences(page.text, "<caption>"), 4);
+	assert_int_equal(occurrences(page.text, "<div class=\"wide\" tabindex=\"0\" role=\"region\""), 4);
+	assert_true(occurrences(page.text, "aria-label=\"B minus A ") == 14 && occurrences(page.text, "aria-label=\"AUROC of A ") == 14);
+	assert_absent(page.text, "title=\""); /* a tooltip is nothing for paper, fingers and ears */
+	assert_present(page.text, "AP <span class=\"ka\">A</span>");
+	assert_present(page.text, "AP <span class=\"kb\">B</span>");
+	assert_present(page.text, "<h2>Calibration of A</h2>");
+	assert_present(page.text, ">sensitivity</text>");
+	assert_present(page.text, ">precision</text>");
+	assert_present(page.text, ">share that shows it</text>");
+	free(page.text);
+	for (size_t i = 0; i < p.n; i++)
+		p.samples[i].labels &= ~1u | (uint32_t)(i < 18);
+	in.other = NULL;
+	page = make(&in);
+	assert_present(page.text, "<span class=\"warn\">!</span> Fewer than 10 patients show it, or do not.");
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
+static void names_cannot_break_out_of_the_page(void **state)
+{
+	struct predictions p = draw(60, 0), q = draw(60, 0);
+	struct report_input in = input(&p);
+	static const char nasty[] = "\"><script>alert('&')</script>";
+
+	(void)state;
+	for (size_t i = 0; i < q.n; i++)
+		q.samples[i] = p.samples[i];
+	strcpy(p.about.model, nasty);
+	strcpy(p.about.command, nasty);
+	strcpy(p.about.split, "<b>");
+	in.command = in.date = in.path = in.other_path = nasty;
+	in.other = &q;
+	in.pictures = &(struct report_picture){ nasty, "\x89PNG", 4 };
+	in.n_pictures = 1;
+	struct page page = make(&in);
+
+	assert_sound(&page);
+	assert_present(page.text, "&quot;&gt;&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;");
+	assert_present(page.text, "Pictures without a probability");
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
+static void with_nothing_to_judge_it_still_stands(void **state)
+{
+	(void)state;
+	for (size_t n = 1; n < 8; n++) {
+		struct predictions p = draw(n, n % 2 ? FINDINGS : 0), q = draw(n, n % 2 ? FINDINGS : 0);
+		struct report_input in = input(&p);
+
+		for (size_t i = 0; i < n; i++)
+			q.samples[i] = p.samples[i];
+		in.other = &q;
+		in.other_path = "b.csv";
+		struct page page = make(&in);
+
+		assert_sound(&page);
+		if (n % 2)
+			assert_present(page.text, "<div class=\"big\">n/a</div>");
+		free(page.text);
+		predictions_free(&p);
+		predictions_free(&q);
+	}
+}
+
+/* Digits of the size that charts use are 6 wide. Returns the number of texts. */
+static int assert_texts_inside(const char *html)
+{
+	int texts = 0;
+
+	for (const char *svg = html; (svg = strstr(svg, "<svg viewBox=\"0 0 ")); svg++) {
+		const char *end = strstr(svg, "</svg>");
+		double width = strtod(svg + 18, NULL);
+
+		for (const char *t = svg; (t = strstr(t, "<text class=\"tick\"")) && t < end; t++, texts++) {
+			const char *anchor = strstr(t, "anchor=\"") + 8, *at = strstr(t, " x=\"") + 4, *text = strchr(t, '>') + 1;
+			double x = strtod(at, NULL), length = 6.0 * (double)strcspn(text, "<");
+			double left = *anchor == 'm' ? x - length / 2 : *anchor == 'e' ? x - length : x;
+
+			if (left < 0 || left + length > width)
+				fail_msg("\"%.*s\" is cut: %.1f to %.1f of %.0f", (int)strcspn(text, "<"), text, left, left + length, width);
+		}
+	}
+	return texts;
+}
+
+static void texts_of_charts_lie_inside_them(void **state)
+{
+	(void)state;
+	for (size_t n = 60; n < 4000; n *= 2) { /* scales of many widths */
+		struct predictions p = draw(n, 0), other = draw(n, 0);
+		struct report_input in = input(&p);
+
+		memcpy(other.samples, p.samples, n * sizeof *p.samples);
+		for (size_t i = 0; i < n * FINDINGS; i++)
+			other.logits[i] = p.logits[i] + (float)uniform();
+		in.other = &other;
+		in.other_path = "b.csv";
+		in.resamples = 20;
+		for (size_t i = 0; i < n; i++)
+			p.logits[i * FINDINGS] *= -1; /* a slope below 0 */
+		struct page page = make(&in);
+
+		assert_true(assert_texts_inside(page.text) > 200);
+		assert_absent(page.text, "&#8211;-"); /* a dash before a minus */
+		free(page.text);
+		predictions_free(&p);
+		predictions_free(&other);
+	}
+}
+
+static void its_size_does_not_grow_with_the_images(void **state)
+{
+	struct predictions few = draw(3000, 0), many = draw(24000, 0);
+	struct report_input a = input(&few), b = input(&many);
+
+	(void)state;
+	a.resamples = b.resamples = 3;
+	struct page small = make(&a), large = make(&b);
+
+	printf("# %zu bytes for 3,000 images, %zu for 24,000\n", small.size, large.size);
+	assert_true(large.size < 1000000 && large.size < 2 * small.size);
+	free(small.text);
+	free(large.text);
+	predictions_free(&few);
+	predictions_free(&many);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ticks_of_a_scale_are_told_apart),
+		cmocka_unit_test(on_paper_tables_are_whole),
+		cmocka_unit_test(who_cannot_see_it_is_told),
+		cmocka_unit_test(names_cannot_break_out_of_the_page),
+		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
+		cmocka_unit_test(texts_of_charts_lie_inside_them),
+		cmocka_unit_test(its_size_does_not_grow_with_the_images),
+	};
+
+	omp_set_num_threads(1); /* small work: threads would only wait for each other */
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
