@@ -103,7 +103,7 @@ train() {
 
 # Where the network looks, against the boxes of the box list, and everything in one page.
 make_report() {
-	local boxes=$source/BBox_List_2017.csv names=$work/boxed.txt images=() table
+	local boxes=$source/BBox_List_2017.csv names=$work/boxed.txt images=() pointing=() table
 	table=$(cd "$source" && compgen -G 'Data_Entry*.csv' | head -n 1) # a path may hold brackets
 	step "the report"
 	report=$work/report.html
@@ -113,11 +113,12 @@ make_report() {
 	fi
 	if [ "${#images[@]}" -gt 0 ]; then
 		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --boxes $boxes --json IMAGE... >demo/pointing.json"
-		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" --json "${images[@]}" 2>&1 >"$work/pointing.json" | grep '^pointing game:'
+		./chexnet predict --weights "$work/run/model.safetensors" --boxes "$boxes" --json "${images[@]}" 2>&1 >"$work/pointing.json" | grep '^pointing game:' || die "chexnet predict failed"
+		! grep -q '"pointing"' "$work/pointing.json" || pointing=(--pointing "$work/pointing.json") # a small set may teach none of the findings that have boxes
 		echo "\$ ./chexnet predict --weights demo/run/model.safetensors --maps demo/maps IMAGE..."
 		./chexnet predict --weights "$work/run/model.safetensors" --maps "$work/maps" "${images[@]:0:12}" >"$work/maps.out" || die "chexnet predict failed"
 	fi
-	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$source/$table"} ${images[0]:+--pictures "$work/maps" --pointing "$work/pointing.json"} --out "$report" || die "chexnet report failed"
+	show ./chexnet report --predictions "$work/run/test.csv" --log "$work/run.jsonl" ${table:+--table "$source/$table"} ${images[0]:+--pictures "$work/maps"} "${pointing[@]}" --out "$report" || die "chexnet report failed"
 }
 
 time_densenet121() {

@@ -37,7 +37,7 @@ failed = 0
 def claim(text, error, limit):
     global failed
     failed += not error <= limit
-    print(f"{'ok' if error <= limit else 'NOT OK'} - {text}: largest difference {error:.2e}, limit {limit:.0e}")
+    print(f"{'ok' if error <= limit else 'NOT OK'} - {text}: largest difference {error:.2e}, limit {limit:g}")
 
 
 def write_predictions(path, rng, first_patient=0):

@@ -46,7 +46,7 @@ static void relax(void)
 #if defined __x86_64__
 	__builtin_ia32_pause();
 #elif defined __aarch64__
-	__asm__ volatile("isb"); /* waits about as long; its "yield" does nothing on most of them */
+	__asm__ volatile("isb"); /* "yield" does nothing on most of these processors */
 #endif
 }
 
