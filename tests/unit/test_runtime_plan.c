@@ -119,6 +119,8 @@ static void misuse(void *arg)
 	works(h, hvd_plan_finish(p));
 	struct hvd_plan *none = p;
 	must(hvd_plan_open(h, &none, NULL, 0, 0) == HVD_EINVAL && !none && strstr(hvd_error(h), "no tensors"));
+	none = p;
+	must(hvd_plan_open(h, &none, (struct hvd_tensor[]){ { "a", 1 }, { NULL, 1 } }, 2, 0) == HVD_EINVAL && !none && strstr(hvd_error(h), "tensor 1 has no name"));
 	works(h, hvd_barrier(h));
 	if (meeting_rank == 1)
 		usleep(200000);
