@@ -433,12 +433,7 @@ void mesh_drop_older(struct mesh *m, uint64_t tag)
 	pthread_mutex_unlock(&m->lock);
 }
 
-static size_t piece(size_t bytes)
-{
-	return bytes < WIRE_PAYLOAD_MAX ? bytes : WIRE_PAYLOAD_MAX;
-}
-
-/* Through the first member: 2 (members - 1) messages, or more where all is too much for one. */
+/* Through the first member: 2 (members - 1) messages. What is told is small: long before all is too much for one, the first has no memory for as many. */
 int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 {
 	const size_t whole = bytes * (size_t)m->members;
@@ -449,15 +444,12 @@ int mesh_gather(struct mesh *m, const void *mine, size_t bytes, void *all)
 	memcpy(table + (size_t)m->me * bytes, mine, bytes);
 	if (m->me) {
 		mesh_send(m, m->member[0], tag, mine, bytes, -1);
-		for (size_t at = 0; !status && at < whole; at += WIRE_PAYLOAD_MAX)
-			status = mesh_receive(m, m->member[0], tag, table + at, piece(whole - at), NULL, until + PATIENCE);
-		return status;
+		return mesh_receive(m, m->member[0], tag, table, whole, NULL, until + PATIENCE);
 	}
 	for (int w = 1; !status && w < m->members; w++)
 		status = mesh_receive(m, m->member[w], tag, table + (size_t)w * bytes, bytes, NULL, until);
 	for (int w = 1; !status && w < m->members; w++)
-		for (size_t at = 0; at < whole; at += WIRE_PAYLOAD_MAX)
-			mesh_send(m, m->member[w], tag, table + at, piece(whole - at), -1);
+		status = mesh_send(m, m->member[w], tag, table, whole, -1);
 	return status;
 }
 

@@ -597,32 +597,6 @@ static void who_waits_for_one_that_does_alike_names_the_one_that_does_not(void *
 	run_ranks("aab", reduce_or_split, NULL);
 }
 
-/* All together is more than one message may hold. */
-static void gather_much(void *arg)
-{
-	struct hvd *h;
-	struct hvd_conf conf = quick_conf();
-	const size_t bytes = *(const size_t *)arg;
-	int status = hvd_init_from(&h, &conf, meet), size = (int)strlen(meeting_hosts);
-	works(h, status);
-	uint8_t *mine = malloc(bytes), *all = malloc(bytes * (size_t)size);
-	must(mine && all);
-	memset(mine, 'a' + meeting_rank, bytes);
-	works(h, mesh_gather(h->mesh, mine, bytes, all));
-	for (size_t i = 0; i < bytes * (size_t)size; i++)
-		must(all[i] == 'a' + i / bytes);
-	free(mine);
-	free(all);
-	works(h, hvd_close(h));
-}
-
-static void what_all_ranks_give_may_be_more_than_a_message_holds(void **state)
-{
-	(void)state;
-	run_ranks("aab", gather_much, &(size_t){ WIRE_PAYLOAD_MAX / 3 + 1 });
-	run_ranks("abc", gather_much, &(size_t){ WIRE_PAYLOAD_MAX });
-}
-
 static void barrier_waits(void *arg)
 {
 	struct hvd *h;
@@ -692,7 +666,6 @@ int main(void)
 		cmocka_unit_test(an_exchange_meets_none_of_another_call),
 		cmocka_unit_test(ranks_that_wait_in_different_calls_are_not_lost),
 		cmocka_unit_test(who_waits_for_one_that_does_alike_names_the_one_that_does_not),
-		cmocka_unit_test(what_all_ranks_give_may_be_more_than_a_message_holds),
 		cmocka_unit_test(nobody_passes_a_barrier_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
