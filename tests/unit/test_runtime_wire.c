@@ -102,6 +102,15 @@ static void garbage_is_refused_or_waits_for_more(void **state)
 	assert_true(refused > 1000);
 	struct wire_header huge = { .kind = WIRE_DATA, .bytes = WIRE_PAYLOAD_MAX + 1 };
 	assert_int_equal(feed((const uint8_t *)&huge, sizeof huge, &random, &got), -1);
+	struct wire_header both[2] = { huge, { .kind = WIRE_BYE, .tag = 7 } };
+	struct wire_reader r = { .fd = -1 };
+	int link[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, link), 0);
+	assert_int_equal(send(link[0], both, sizeof both, 0), sizeof both);
+	assert_true(wire_read(&r, link[1]) == -1 && errno == EPROTO);
+	assert_true(wire_read(&r, link[1]) == 1 && r.header.tag == 7); /* what follows is read as another */
+	close(link[0]);
+	close(link[1]);
 }
 
 /* Every third message brings the descriptor of a pipe, which holds its number; those before and after it wait at the link, too. */
