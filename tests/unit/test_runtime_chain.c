@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The chain of sums between nodes where it comes to a stop: of the two neighbours, which is named. */
+ * The chain of sums between nodes where it comes to a stop: of the two neighbours, which is named; and where it does not. */
 #include "tests/unit/test.h"
 
 #include "runtime/chain.h"
@@ -89,10 +89,43 @@ static void who_owes_something_is_late(void **state)
 	assert_int_equal(late((struct end){ true, .full = true, .sent = MANY }, none), 0);
 }
 
+enum { PARTS = 6, PART = CHUNK / 8 };
+
+static void *send_slowly(void *fd)
+{
+	static const float zeros[PART];
+	for (int i = 0; i < PARTS; i++) {
+		usleep(500000);
+		send(*(int *)fd, zeros, sizeof zeros, MSG_NOSIGNAL);
+	}
+	return NULL;
+}
+
+/* Sums come from rank 0, part by part; all together they take longer than the deadline. */
+static void what_goes_on_is_not_late_however_slow_it_is(void **state)
+{
+	(void)state;
+	static float data[PARTS * PART];
+	struct peer peer[2] = { { .host = "a", .fd = -1, .member = true }, { .host = "b", .fd = -1, .member = true } };
+	struct mesh m = { .rank = 1, .size = 2, .peer = peer, .deadline = 2, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .wake = -1, .alarm = -1, .lost = -1 };
+	const struct op sum = { .type = HVD_F32, .op = HVD_SUM };
+	struct chain c;
+	struct link link;
+	pthread_t sender;
+	int end = link_to(&link, 0, &(struct end){ .there = true });
+	assert_int_equal(chain_open(&c, &m, &link, 1, 2), 0);
+	assert_int_equal(pthread_create(&sender, NULL, send_slowly, &end), 0);
+	assert_int_equal(chain_reduce(&c, &stamp, &sum, (uint8_t *[]){ (uint8_t *)data }, 1, 0, 0, PARTS * PART, 1), 0);
+	chain_close(&c);
+	pthread_join(sender, NULL);
+	close(end);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_owes_something_is_late),
+		cmocka_unit_test(what_goes_on_is_not_late_however_slow_it_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
