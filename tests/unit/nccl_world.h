@@ -203,6 +203,16 @@ static CUresult release_plain(CUdeviceptr p)
 	return CUDA_SUCCESS;
 }
 
+static float between_events = -1; /* milliseconds; less than 0: the device is not through with them */
+
+static CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+	(void)from, (void)to;
+	must(!capturing);
+	*ms = between_events;
+	return between_events < 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
 static bool one_gpu; /* for all ranks of a node */
 
 static CUresult bus_of_device(char *text, int size, CUdevice which)
@@ -227,6 +237,7 @@ int __wrap_driver_bind(struct driver *cu, char why[WHY_BYTES])
 	PUT(cu->cuDevicePrimaryCtxRetain, context_of_device);
 	PUT(cu->cuMemcpyAsync, copy);
 	PUT(cu->cuEventRecord, an_order);
+	PUT(cu->cuEventElapsedTime, elapsed);
 	PUT(cu->cuStreamWaitEvent, an_order);
 	PUT(cu->cuMemcpyDtoDAsync, copy);
 	PUT(cu->cuStreamCreateWithPriority, a_stream);
