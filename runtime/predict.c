@@ -20,8 +20,6 @@ struct cost predict_cost(int gpus, const struct fabric *f)
 	int here = gpus < f->per_node ? gpus : f->per_node, nodes = (gpus + here - 1) / here, levels = 0;
 	while (1 << levels < nodes)
 		levels++;
-	if (gpus == 1)
-		return (struct cost){ .latency = 0 };
 	return (struct cost){
 		.latency = f->launch + 2 * ((here - 1) * f->hop_within + levels * f->hop_between),
 		.per_byte = 2.0 * (here - 1) / here / f->within + 2.0 * (nodes - 1) / nodes / f->between,

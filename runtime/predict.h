@@ -21,7 +21,7 @@ struct prediction {
 	double efficiency; /* 0 … 1: what a step would take alone, of what it takes */
 };
 
-/* An all-reduce by a tree between nodes and a chain within, as NCCL's own model has it (tuning.cc); pieces do not overlap. */
+/* An all-reduce by a tree between nodes and a chain within, as NCCL's own model has it (tuning.cc); pieces do not overlap. gpus: two or more. */
 struct cost predict_cost(int gpus, const struct fabric *f);
 
 /* On a machine whose step takes `step` seconds: measured ready times are scaled to it. bucket_bytes 0: the best cut. Returns 0 or -1: no memory. */

@@ -28,19 +28,6 @@ static struct fabric fabric(double within, double between)
 	return (struct fabric){ 8, within, between, 4e-6, 14e-6, 8e-6 };
 }
 
-static void one_gpu_waits_for_nobody(void **state)
-{
-	(void)state;
-	struct profile p = profile();
-	struct fabric f = fabric(1e9, 1e8);
-	struct cost cost = predict_cost(1, &f);
-	struct prediction x;
-	for (size_t fixed = 0; fixed <= BUCKET_BYTES; fixed += BUCKET_BYTES) {
-		assert_int_equal(predict(&p, 0.1, &cost, fixed, &x), 0);
-		assert_true(x.exposed < 1e-12 && x.efficiency > 1 - 1e-9 && x.efficiency <= 1);
-	}
-}
-
 static void an_all_reduce_costs_what_its_links_cost(void **state)
 {
 	(void)state;
@@ -238,7 +225,6 @@ static void the_table_says_what_is_predicted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_gpu_waits_for_nobody),
 		cmocka_unit_test(an_all_reduce_costs_what_its_links_cost),
 		cmocka_unit_test(faster_links_never_hurt),
 		cmocka_unit_test(it_says_what_the_plan_says),
