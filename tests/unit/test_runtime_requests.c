@@ -116,6 +116,7 @@ static void fail_the_second(void *arg)
 	works(h, hvd_wait(h, request[0]));
 	must(hvd_test(h, request[0]) == 1 && value[0] == (float)hvd_world(h)->size);
 	must(hvd_barrier(h) == HVD_EMISMATCH);
+	must(hvd_recover(h) == HVD_EMISMATCH && strstr(hvd_error(h), "hvd_recover: no rank is lost: rank "));
 	hvd_close(h);
 }
 
