@@ -164,6 +164,13 @@ static void record(void *folder)
 	must(records(h->trace, from, TRACE_WAIT, 0) == 1 && h->trace->written == from + 2 * TENSORS + 3);
 	works(h, hvd_allgatherv(h, all, all, (size_t[]){ 1, 2 }, HVD_F32));
 	must(h->trace->record[h->trace->written - 1].bytes == (uint32_t)(meeting_rank + 1) * sizeof x);
+	for (uint32_t i = 0; i < 140; i++) { /* 70 names, each twice: 63 are told apart, by 31 bytes */
+		char name[64];
+		snprintf(name, sizeof name, "%02u, which is more than there is room for", i % 70);
+		hvd_mark(h, name, 0);
+		must(h->trace->record[h->trace->written - 1].index == (i % 70 < 63 ? i % 70 : 63));
+	}
+	must(!strcmp(h->trace->name[62], "62, which is more than there is") && !strcmp(h->trace->name[63], "other"));
 	hvd_plan_close(p);
 	works(h, hvd_close(h));
 }

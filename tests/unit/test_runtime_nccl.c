@@ -239,6 +239,32 @@ static void two_ranks_on_one_gpu_are_named(void **state)
 	run_ranks("aba", share_a_gpu, NULL);
 }
 
+static const char *const refusals[] = { "rank 1 on node-b has NCCL 22703, rank 0 has 22809: install one version on all nodes",
+					"rank 1 on node-b cannot use a GPU: no NCCL; rank 0 on node-a can. Set HVD_BACKEND=cpu to go on without",
+					"HVD_WIRE=bf16 is for the CPU: with NCCL, declare what the device computes" };
+
+/* Rank 1 has another NCCL, or none; or what the device computes is to be rounded on its way. */
+static void form_no_world(void *arg)
+{
+	struct hvd *h;
+	struct hvd_conf conf = quick_conf();
+	const int which = *(const int *)arg;
+	conf.backend = "auto";
+	conf.wire = which == 2 ? HVD_BF16 : HVD_F32;
+	if (meeting_rank == 1 && which < 2)
+		nccl_version = which ? 0 : 22703;
+	must(hvd_init_from(&h, &conf, meet) == (which == 2 ? HVD_EBACKEND : HVD_EMISMATCH));
+	must(!strcmp(hvd_error(h), refusals[which]));
+	hvd_close(h);
+}
+
+static void without_one_nccl_on_all_ranks_there_is_no_world_of_it(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		run_ranks("ab", form_no_world, &i);
+}
+
 static void form_where_one_fails(void *arg)
 {
 	struct boot boot;
@@ -329,6 +355,7 @@ int main(void)
 		cmocka_unit_test(ready_waits_for_no_collective_on_host_memory),
 		cmocka_unit_test(what_was_started_on_the_device_begins_there_before_a_bucket),
 		cmocka_unit_test(two_ranks_on_one_gpu_are_named),
+		cmocka_unit_test(without_one_nccl_on_all_ranks_there_is_no_world_of_it),
 		cmocka_unit_test(a_rank_where_nccl_fails_tells_the_others_at_once),
 		cmocka_unit_test(only_all_reduce_and_broadcast_work_in_place_on_a_device),
 		cmocka_unit_test(without_memory_of_nccl_buffers_are_plain_memory),
