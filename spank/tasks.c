@@ -228,13 +228,14 @@ static int gpus_of_each(const struct step_words *w, int nodes)
 /* The tasks for GPUs of all nodes together, where only their number on each node was given and divides them; 0 elsewhere. */
 static int tasks_of_all_gpus(const struct step_words *w)
 {
-	if (!w->ntasks_per_node || w->ntasks || w->nodes || !w->gpus || w->gpus_per_node || w->share)
+	if (!w->ntasks_per_node || w->ntasks || w->nodes || !w->gpus || w->share)
 		return 0;
 	const int tasks = count_gpus(w->gpus) / w->group, each = number(w->ntasks_per_node, w->ntasks_per_node + strlen(w->ntasks_per_node));
 	return each > 0 && tasks > 0 && tasks % each == 0 ? tasks : 0;
 }
 
-/* Nodes of the step; 0 not known. Without a word of them Slurm takes as few as the tasks need, which is one more often than not. */
+/* Nodes of the step; 0 not known. Without a word of them Slurm takes as many as both numbers of GPUs say, or as few as the tasks need, which is one more
+ * often than not. */
 static int step_nodes(const struct step_words *w)
 {
 	int tasks = w->ntasks ? number(w->ntasks, w->ntasks + strlen(w->ntasks)) : tasks_of_all_gpus(w);
@@ -242,6 +243,9 @@ static int step_nodes(const struct step_words *w)
 
 	if (w->nodes)
 		return count_nodes(w->nodes);
+	const int gpus = w->gpus ? count_gpus(w->gpus) : 0, of_node = w->gpus_per_node ? count_gpus(w->gpus_per_node) : 0;
+	if (gpus > 0 && of_node > 0 && gpus % of_node == 0)
+		return gpus / of_node;
 	return tasks > 0 && of_each > 0 ? (tasks + of_each - 1) / of_each : 1;
 }
 
@@ -301,13 +305,12 @@ static const char *spread(const struct step_words *w, const struct step_size *si
 }
 
 /* The words of a step of all GPUs: "8 --ntasks-per-node=4 and no --ntasks-per-socket". */
-static const char *all_tasks(const struct step_words *w, const struct step_size *size, int tasks, int each, char buf[2 * SPREAD])
+static void all_tasks(const struct step_words *w, const struct step_size *size, int tasks, int each, char buf[2 * SPREAD])
 {
 	char words[SPREAD], limits[WITHOUT_LIMITS];
 
 	snprintf(buf, 2 * SPREAD, "%d%s%s", tasks, spread(w, size, tasks, size->gpus, each, words),
 		without_limits(w->ntasks_per_socket, w->ntasks_per_core, false, limits));
-	return buf;
 }
 
 /* What a smaller step than that of all GPUs asks for: "-G 2", or nothing. Beside a --gres that names GPUs Slurm takes no --gpus-per-node. */
@@ -316,6 +319,8 @@ static const char *fewer_gpus(const struct step_words *w, const struct step_size
 	char words[SPREAD];
 
 	*buf = '\0';
+	if (w->gpus) /* beside which another number for each node alone would ask for more nodes */
+		each = 0;
 	if (!each && can_spread(w, size, tasks, each))
 		snprintf(buf, room, ", -G %d%s", tasks, spread(w, size, tasks, tasks, each, words));
 	else if (each && size->nodes && tasks % size->nodes == 0 && (w->gpus_per_node || !strchr(w->gres, ',')))

@@ -14,6 +14,8 @@ load step_words
 	one_gpu_each 4
 	run srun -n4 --ntasks-per-node=2 --gpus-per-node=2 --hvd "$SHOW" # two nodes, as the two numbers say
 	one_gpu_each 4
+	run srun --gpus=4 --gpus-per-node=2 --ntasks-per-node=2 --hvd "$SHOW"
+	one_gpu_each 4
 	run srun -N2 --gres=gpu:2 --hvd "$SHOW"
 	one_gpu_each 4
 	run srun -n2 --gpus-per-task=1 --hvd "$SHOW"

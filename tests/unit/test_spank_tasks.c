@@ -21,6 +21,7 @@ static void gpus_in_words(void **state)
 	assert_int_equal(count_gpus("4,"), -1);
 	assert_int_equal(count_gpus("-1"), -1);
 	assert_int_equal(count_gpus("99999999999"), -1);
+	assert_int_equal(count_gpus("4294967298"), -1); /* 2 in 32 bits */
 }
 
 static void gpus_in_gres(void **state)
@@ -42,11 +43,14 @@ static void gpus_in_gres(void **state)
 	assert_int_equal(count_gres_gpus("gpus:2"), 0);
 	assert_int_equal(count_gres_gpus("gpu:a100:x"), -1);
 	assert_int_equal(count_gres_gpus("gpu:"), -1);
+	assert_int_equal(count_gres_gpus("gpu:a100:x,gpu:2"), -1);
 
 	char rest[24];
 	assert_string_equal(without_gpus("cpu=8,gres/gpu:a100=2,mem=4", rest, sizeof rest), "cpu=8,mem=4");
 	assert_string_equal(without_gpus("gres/gpu=2", rest, sizeof rest), "");
 	assert_string_equal(without_gpus("cpu=8", rest, sizeof rest), "cpu=8");
+	assert_null(without_gpus("cpu=8", rest, 5));
+	assert_string_equal(without_gpus("gpu:2(S:0,1),nic:1", rest, sizeof rest), "nic:1");
 	assert_null(without_gpus("cpu=8,license/something=1000", rest, sizeof rest));
 }
 
@@ -59,7 +63,7 @@ static void nodes_and_counts(void **state)
 	assert_int_equal(count_nodes("2-4"), 0);
 	assert_int_equal(count_nodes("0"), 0);
 	assert_int_equal(count_nodes("two"), 0);
-	assert_int_equal(smallest_count("8(x2),2,4", &position), 2);
+	assert_int_equal(smallest_count("8(x2),2,4,2", &position), 2);
 	assert_int_equal(position, 2);
 	assert_int_equal(smallest_count("1(x2)", &position), 1);
 	assert_int_equal(position, 0);
@@ -143,7 +147,7 @@ static void as_many_tasks_on_each_node_as_it_has_gpus(void **state)
 	on_each_node(STEP(.gpus_per_node = "4", .nodes = "2", .group = 2), 2);
 	on_each_node(STEP(.packages_per_node = 2, .nodes = "2"), 2);
 	/* more tasks than GPUs: as many on one as on the other, if that comes out even */
-	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "6", .share = true), 3);
+	on_each_node(STEP(.gpus_per_node = "1", .nodes = "2", .ntasks = "6", .share = true), 3);
 	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "5", .share = true), 0);
 	/* Slurm takes no number for each node beside one for each GPU */
 	on_each_node(STEP(.gpus_per_node = "2", .nodes = "2", .ntasks = "4", .ntasks_per_gpu = "1", .share = true), 0);
@@ -184,10 +188,13 @@ static void given_counts_are_kept(void **state)
 	asks_for(STEP(.hidden_gpus = true, .ntasks = "4"), 0);
 	asks_for(STEP(.gpus = "4", .group = 2, .ntasks = "2"), 0);
 	asks_for(STEP(.gpus = "4", .ntasks_per_node = "4"), 0);
+	asks_for(STEP(.gres = "gpu:2", .ntasks_per_node = "2"), 0);
+	asks_for(STEP(.gpus_per_node = "1", .ntasks = "2", .ntasks_per_node = "1"), 0);
 	/* of one node; how many there are follows from the GPUs */
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4"), 8);
 	asks_for(STEP(.gpus = "a100:8", .ntasks_per_node = "2", .group = 2), 4);
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .nodes = "2"), 0);
+	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .gpus_per_node = "4"), 8);
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .share = true), 0);
 }
 
@@ -196,6 +203,8 @@ static void without_gpus_one_per_package(void **state)
 	(void)state;
 	asks_for(STEP(.packages_per_node = 2, .nodes = "2"), 4);
 	asks_for(STEP(.packages_per_node = 2, .gpus = "0"), 2);
+	asks_for(STEP(.packages_per_node = 2, .gres = "none"), 2);
+	asks_for(STEP(.packages_per_node = 2, .gpus_per_task = "0"), 2);
 	asks_for(STEP(.packages_per_node = 0), 0);
 	asks_for(STEP(.packages_per_node = 2, .ntasks = "7"), 0);
 }
@@ -230,9 +239,12 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "8"), "8 tasks but 4 GPUs a node: type -N 2, or -n 4 for one node, or --hvd-bind=share");
 	refuses(STEP(.gres = "gpu:4", .ntasks = "8"), "8 tasks but 4 GPUs a node: type -N 2, or -n 4 for one node, or --hvd-bind=share");
 	refuses(STEP(.gpus_per_node = "4", .group = 2, .ntasks = "6"), "6 tasks with 2 GPUs each but 4 GPUs a node: type -N 3, or -n 2 for one node");
+	/* with it, or with tasks of each node, there are not */
+	refuses(STEP(.gpus_per_node = "4", .nodes = "1", .ntasks = "8"), "8 tasks but 4 GPUs: type -n 4, or --hvd-bind=share");
+	refuses(STEP(.gpus_per_node = "4", .ntasks_per_node = "8"), "8 tasks but 4 GPUs: type -n 4 --ntasks-per-node=4, or --hvd-bind=share");
 	refuses(STEP(.gpus_per_node = "4", .ntasks = "6"), "6 tasks but 4 GPUs: type -n 4, or --hvd-bind=share");
 	asks_for(STEP(.gpus_per_node = "4", .ntasks = "8", .ntasks_per_node = "4"), 0);
-	refuses(STEP(.gpus_per_node = "4", .ntasks = "6", .ntasks_per_node = "4"), "6 tasks but 8 GPUs: type -n 8");
+	refuses(STEP(.gpus_per_node = "4", .ntasks = "5", .ntasks_per_node = "4"), "5 tasks but 8 GPUs: type -n 8");
 	refuses(STEP(.gpus_per_node = "4", .nodes = "2", .ntasks_per_node = "2"), "4 tasks but 8 GPUs: type -n 8 --ntasks-per-node=4, --gpus-per-node=2, or --hvd-bind=gpus-per-task=2");
 	refuses(STEP(.gres = "gpu:4", .nodes = "2", .ntasks = "4"), "4 tasks but 8 GPUs: type -n 8, --gres=gpu:2, or --hvd-bind=gpus-per-task=2");
 	refuses(STEP(.gres = "gpu:4,craynetwork:1", .ntasks = "2"), "2 tasks but 4 GPUs: type -n 4, or --hvd-bind=gpus-per-task=2");
@@ -240,6 +252,13 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus = "8", .nodes = "2", .ntasks = "4"),
 		"4 tasks but 8 GPUs: type -n 8 --gpus-per-node=4, -G 4 --gpus-per-node=2, or --hvd-bind=gpus-per-task=2 --gpus-per-node=4");
 	refuses(STEP(.gpus = "8", .nodes = "2", .ntasks = "4", .in_job = true), "4 tasks but 8 GPUs: type -n 8");
+	refuses(STEP(.gpus = "8", .nodes = "1", .ntasks = "4", .in_job = true), "4 tasks but 8 GPUs: type -n 8, -G 4, or --hvd-bind=gpus-per-task=2");
+	refuses(STEP(.gpus = "6", .nodes = "2", .ntasks = "3"), "3 tasks but 6 GPUs: type -n 6 --gpus-per-node=3");
+	refuses(STEP(.gpus = "8", .nodes = "2-4", .ntasks = "4", .ntasks_per_node = "1"), "4 tasks but 8 GPUs: type -n 8, -G 4, or --hvd-bind=gpus-per-task=2");
+	/* both numbers say how many nodes there are; beside the one for all, the one for each alone would ask for more of them */
+	refuses(STEP(.gpus = "8", .gpus_per_node = "4", .ntasks_per_node = "2"), "4 tasks but 8 GPUs: type -n 8 --gpus-per-node=4 --ntasks-per-node=4, "
+		"-G 4 --gpus-per-node=2, or --hvd-bind=gpus-per-task=2 --gpus-per-node=4");
+	refuses(STEP(.gpus = "8", .gpus_per_node = "4", .nodes = "2", .ntasks = "4"), "4 tasks but 8 GPUs: type -n 8, -G 4 --gpus-per-node=2, or --hvd-bind=gpus-per-task=2");
 	/* what would keep Slurm from starting so many */
 	refuses(STEP(.gpus = "4", .ntasks = "6", .ntasks_per_socket = "1"), "6 tasks but 4 GPUs: type -n 4 and no --ntasks-per-socket");
 	refuses(STEP(.gpus = "4", .ntasks = "3", .ntasks_per_core = "1"), "3 tasks but 4 GPUs: type -n 4 and no --ntasks-per-core");
@@ -249,6 +268,7 @@ static void refusals_carry_both_numbers_and_the_n(void **state)
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .ntasks = "3"), "3 tasks but 6 GPUs: type -n 6");
 	refuses(STEP(.gpus = "4", .group = 2, .ntasks = "4"), "4 tasks with 2 GPUs each but 4 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .nodes = "2", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 2 nodes with 3 GPUs each: type -n 2");
+	refuses(STEP(.gpus_per_node = "4", .nodes = "1", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 4 GPUs: type -n 2");
 	refuses(STEP(.gpus_per_node = "3", .group = 2, .ntasks = "3"), "3 tasks with 2 GPUs each but 3 GPUs a node: type -N 3, or -n 1 for one node");
 	refuses(STEP(.gpus = "1", .group = 2), "gpus-per-task=2 but 1 GPU");
 	refuses(STEP(.gpus_per_node = "1", .nodes = "2", .group = 2), "gpus-per-task=2 but 1 GPU");
