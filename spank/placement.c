@@ -105,7 +105,7 @@ static int deal_near(const struct node *node, const struct request *r, const str
 
 /* ---- CPUs ---------------------------------------------------------------------------------------- */
 
-/* The CPUs of the policy's level around a GPU, and one level more with each `wider`; NULL: the whole step. */
+/* The CPUs of the policy's level around a GPU, and one level more with each `wider`, up to its package. */
 static const struct cpuset *level_cpus(const struct node *node, const struct locality *at, enum policy policy, int wider)
 {
 	int level = (policy == POLICY_GPU ? 0 : policy == POLICY_NUMA ? 1 : 2) + wider;
@@ -113,9 +113,7 @@ static const struct cpuset *level_cpus(const struct node *node, const struct loc
 		return &at->cpus;
 	if (level == 1)
 		return at->numa < 0 ? &at->cpus : &node->numa[at->numa].cpus;
-	if (level == 2)
-		return at->package < 0 ? &at->cpus : &node->package[at->package].cpus;
-	return NULL;
+	return at->package < 0 ? &at->cpus : &node->package[at->package].cpus;
 }
 
 static struct cpuset cpus_near(const struct node *node, const struct request *r, const struct group *g)
@@ -124,10 +122,9 @@ static struct cpuset cpus_near(const struct node *node, const struct request *r,
 		struct cpuset found = { 0 };
 		for (int i = 0; i < g->devices; i++) {
 			const struct gpu *gpu = gpu_of(node, r, g->device[i]);
-			const struct cpuset *level = gpu ? level_cpus(node, &gpu->at, r->policy, wider) : NULL;
-			if (!level)
+			if (!gpu)
 				return r->allowed;
-			struct cpuset part = cpuset_and(level, &r->allowed);
+			struct cpuset part = cpuset_and(level_cpus(node, &gpu->at, r->policy, wider), &r->allowed);
 			found = cpuset_or(&found, &part);
 		}
 		if (!cpuset_empty(&found))
@@ -162,29 +159,18 @@ static struct cpuset cpus_without_gpu(const struct node *node, const struct requ
 	return cpuset_empty(&mine) ? r->allowed : mine;
 }
 
-/* Policy gpu: tasks next to the same CPUs get disjoint pieces of them. 0, or -1 when memory is short. */
-static int cut_pieces(const struct node *node, struct plan *plan)
+/* Policy gpu: tasks next to the same CPUs get disjoint pieces of them. A piece that comes by again stays as it is. */
+static void cut_pieces(const struct node *node, struct plan *plan)
 {
-	struct cpuset whole;
-	bool *done = calloc((size_t)plan->tasks, sizeof *done);
-
-	if (!done)
-		return -1;
 	for (int t = 0; t < plan->tasks; t++) {
-		if (done[t])
-			continue;
 		int n = 0, k = 0;
-		whole = plan->task[t].cpus;
+		const struct cpuset whole = plan->task[t].cpus;
 		for (int u = t; u < plan->tasks; u++)
-			n += !done[u] && cpuset_equal(&plan->task[u].cpus, &whole);
+			n += cpuset_equal(&plan->task[u].cpus, &whole);
 		for (int u = t; u < plan->tasks; u++)
-			if (!done[u] && cpuset_equal(&plan->task[u].cpus, &whole)) {
+			if (cpuset_equal(&plan->task[u].cpus, &whole))
 				plan->task[u].cpus = piece_of(node, &whole, k++, n);
-				done[u] = true;
-			}
 	}
-	free(done);
-	return 0;
 }
 
 static struct cpuset cores_of_task(const struct node *node, const struct request *r, const struct plan *plan, int task)
@@ -300,8 +286,8 @@ static int choose_cpus(const struct node *node, const struct request *r, const s
 		if (r->no_smt && !r->fixed)
 			task->cpus = first_threads(node, &task->cpus);
 	}
-	if (r->policy == POLICY_GPU && !r->fixed && cut_pieces(node, plan))
-		return -1;
+	if (r->policy == POLICY_GPU && !r->fixed)
+		cut_pieces(node, plan);
 	for (int t = 0; t < r->tasks; t++) {
 		struct task_plan *task = &plan->task[t];
 		task->numa = memory_of(node, &task->cpus);

@@ -359,6 +359,29 @@ static void few_tasks_go_where_the_cores_are(void **state)
 	assert_int_equal(plan.task[0].device[0], 2);
 	assert_int_equal(plan.task[1].device[0], 3);
 	plan_free(&plan);
+	/* which GPUs are used goes by the cores, who has which by the order: here all three give the same */
+	for (int order = ORDER_SPREAD; order <= ORDER_INTERLEAVE; order++) {
+		ask_for(3, POLICY_SOCKET, (enum order)order);
+		request->allowed = node->package[1].cpus;
+		assert_int_equal(place_tasks(node, request, &plan), 0);
+		for (int t = 0; t < 3; t++)
+			assert_int_equal(plan.task[t].device[0], t ? t + 1 : 0);
+		plan_free(&plan);
+	}
+}
+
+static void pack_begins_with_the_package_of_the_first_gpu(void **state)
+{
+	static const int where[] = { 0, 1, 1, 0 }, packed[] = { 0, 3, 1, 2 };
+	struct plan plan;
+	(void)state;
+
+	make_machine(2, 1, 4, 1, where, 4, false);
+	ask_for(4, POLICY_SOCKET, ORDER_PACK);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	for (int t = 0; t < 4; t++)
+		assert_int_equal(plan.task[t].device[0], packed[t]);
+	plan_free(&plan);
 }
 
 /* Slurm's own CPUs of four tasks: socket after socket in turn, or the same for all. */
@@ -581,6 +604,7 @@ int main(void)
 		cmocka_unit_test(plans_are_optimal_on_every_machine),
 		cmocka_unit_test(threads_are_the_share_less_one),
 		cmocka_unit_test(few_tasks_go_where_the_cores_are),
+		cmocka_unit_test(pack_begins_with_the_package_of_the_first_gpu),
 		cmocka_unit_test(the_policy_none_deals_gpus_by_the_cpus_that_tasks_have),
 		cmocka_unit_test(nics_are_near_and_shared_out),
 		cmocka_unit_test(refusals_say_both_numbers),
