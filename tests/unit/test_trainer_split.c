@@ -8,7 +8,7 @@ enum { PATIENTS = 97, LISTED = 77 };
 /* Patient p has p % 4 + 1 images, dealt out over the table; patients from LISTED on are NIH's test list, and the last one is in no list. */
 static struct nih table(void)
 {
-	struct nih n = { .directory = "somewhere", .has_lists = 1, .patients = PATIENTS };
+	struct nih n = { .directory = "somewhere", .has_lists = 1 };
 	n.images = calloc(4 * PATIENTS, sizeof *n.images);
 	assert_non_null(n.images);
 	for (int image = 0; image < 4; image++)

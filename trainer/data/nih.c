@@ -168,27 +168,6 @@ static int sort_ids(struct nih *n, struct error *e)
 	return 0;
 }
 
-static int by_number(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-	return x < y ? -1 : x > y;
-}
-
-static int count_patients(struct nih *n, struct error *e)
-{
-	uint32_t *patients = malloc((n->count + 1) * sizeof *patients);
-
-	if (!patients)
-		return fail(e, EXIT_INTERNAL, "no memory for %zu rows", n->count);
-	for (size_t i = 0; i < n->count; i++)
-		patients[i] = n->images[i].sample.patient;
-	qsort(patients, n->count, sizeof *patients, by_number);
-	for (size_t i = 0; i < n->count; i++)
-		n->patients += i == 0 || patients[i] != patients[i - 1];
-	free(patients);
-	return 0;
-}
-
 /* NIH's names are Data_Entry_2017.csv and Data_Entry_2017_v2020.csv; columns and rows are the same in both. */
 static const char *generation_of(const char *table)
 {
@@ -233,8 +212,6 @@ static int read_table(struct nih *n, struct error *e)
 		rc = fail(e, EXIT_DATA, "%s: a header but no rows", n->table);
 	if (!rc)
 		rc = sort_ids(n, e);
-	if (!rc)
-		rc = count_patients(n, e);
 	return rc;
 }
 

@@ -34,7 +34,7 @@ struct nih {
 	const char *generation;    /* of the labels: "2017" or "2020", "2017 or 2020" where the table's name does not tell */
 	struct nih_image *images;  /* in the table's order */
 	struct nih_image **by_id;  /* sorted */
-	size_t count, patients;
+	size_t count;
 	char (*folders)[256];      /* below directory: "images", "images_001/images" */
 	int n_folders;
 	size_t extra;              /* image files without a row: left out */
