@@ -75,6 +75,8 @@ bats_require_minimum_version 1.5.0
 	rm bad/Data_Entry_2017_v2020.csv
 	chexnet prepare nih bad out --size 32 | grep -x ' *Hernia  *100.00  *100.00  *100.00'
 	rm -r out
+	cp bad/Data_Entry_2017_v2020_old.csv bad/Data_Entry_2017_new.csv
+	refuses 65 "bad/Data_Entry_2017_new.csv and bad/Data_Entry_2017_v2020_old.csv: two label tables" chexnet prepare nih bad out
 }
 
 @test "a table without a needed column" {

@@ -245,7 +245,7 @@ static void lists_without_a_last_newline(void **state)
 }
 
 /* One of the two may be another picture, or half of one. */
-static void an_image_that_is_in_two_folders_is_refused(void **state)
+static void an_image_that_is_in_two_folders_and_a_folder_that_leads_nowhere_are_refused(void **state)
 {
 	(void)state;
 	static const char *const folders[] = { "twofold", "twofold/images", "twofold/images_002" };
@@ -262,6 +262,10 @@ static void an_image_that_is_in_two_folders_is_refused(void **state)
 	scratch_write(scratch_path("twofold/images_002/00000001_000.png"), "y", 1);
 	assert_int_equal(nih_open(&n, scratch_path("twofold"), &e), -EXIT_DATA);
 	assert_non_null(strstr(e.text, "twofold/images_002: image 00000001_000.png is in images too"));
+	e = (struct error){ 0 };
+	assert_int_equal(symlink("not/mounted", scratch_path("twofold/images_003")), 0);
+	assert_int_equal(nih_open(&n, scratch_path("twofold"), &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "twofold/images_003: cannot be read: No such file or directory"));
 }
 
 /* Unpacks FILE.gz of the shared sample into the scratch directory. */
@@ -394,7 +398,7 @@ int main(void)
 		cmocka_unit_test(findings_by_every_spelling),
 		cmocka_unit_test(a_table_of_another_name_is_of_either_year),
 		cmocka_unit_test(lists_without_a_last_newline),
-		cmocka_unit_test(an_image_that_is_in_two_folders_is_refused),
+		cmocka_unit_test(an_image_that_is_in_two_folders_and_a_folder_that_leads_nowhere_are_refused),
 		cmocka_unit_test(the_whole_of_chestxray14_has_the_published_counts),
 		cmocka_unit_test(real_images_are_prepared),
 	};
