@@ -486,7 +486,7 @@ static void two_spellings_of_one_file_are_one_file(void **state)
 		{ "o.csv", "o.csv", 1 },	{ "o.csv", "./o.csv", 1 },	     { "o.csv", "spelt/../o.csv", 1 }, { "o.csv", "spelt//../o.csv", 1 },
 		{ "spelt/o", "linked/o", 1 },	{ "spelt/o", "to-come", 1 },	     { "to-come", "comes-too", 1 },    { "o.csv", "p.csv", 0 },
 		{ "o.csv", "spelt/o.csv", 0 },	{ "spelt/o", "other/o", 0 },	     { "to-come", "o", 0 },	       { "nowhere/o", "nowhere/p", 0 },
-		{ "nowhere/o", "nowhere/o", 1 }, { "nowhere/o", "spelt/o", 0 },
+		{ "nowhere/o", "nowhere/o", 1 }, { "nowhere/o", "spelt/o", 0 }, { "here", "here-too", 1 }, /* as by another mount, or another case of its letters */
 	};
 	char path[FILE_PATH], other[FILE_PATH];
 
@@ -494,6 +494,9 @@ static void two_spellings_of_one_file_are_one_file(void **state)
 	assert_int_equal(symlink("spelt", scratch_path("linked")), 0);
 	assert_int_equal(symlink("spelt/o", scratch_path("to-come")), 0);
 	assert_int_equal(symlink("linked/o", scratch_path("comes-too")), 0);
+	snprintf(path, sizeof path, "%s", scratch_path("here"));
+	scratch_write(path, "x", 1);
+	assert_int_equal(link(path, scratch_path("here-too")), 0);
 	for (size_t i = 0; i < 2 * sizeof pairs / sizeof pairs[0]; i++) {
 		const char *a = pairs[i / 2].path, *b = pairs[i / 2].other;
 		struct error e = { 0 };
