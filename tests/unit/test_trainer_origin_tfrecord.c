@@ -195,6 +195,7 @@ static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not
 		{ "x/view1.png", UINT32_MAX, UINT32_MAX, NULL, NULL },
 		{ "x/00000007_000.png", 7, 7, NULL, NULL },
 		{ "x/00000007_000.png", 8, 0, "record 0 at byte 0: image 00000007_000.png belongs to patient 7 by its name, but to 8 by its patient/id", "" },
+		{ "x/00000007_000.png", 0, 0, "belongs to patient 7 by its name, but to 0 by its patient/id", "" },
 		{ "x/00030805_000.png", 8, 0, "belongs to patient 30805 by its name", "" },
 		{ "x/00030806_000.png", 8, 8, NULL, NULL },
 		{ "x/20230100_000.png", 5, 5, NULL, NULL }, /* a date: NIH has no such patient */
@@ -220,6 +221,19 @@ static void a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not
 		origin_close(&o);
 	}
 	free(cases);
+}
+
+static void a_set_without_a_record_is_refused(void **state)
+{
+	(void)state;
+	struct origin o;
+	struct error e = { 0 };
+	char directory[FILE_PATH];
+
+	make_directory(directory, "none");
+	scratch_write(scratch_path("none/train-00000-of-00001"), "", 0);
+	assert_int_equal(origin_tfrecord(&o, directory, LABELS_CHEXNET, NULL, NULL, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "none: 1 file without a record"));
 }
 
 /* Of three images with a finding and one without it two are known, one of each: prepare's share is a half. The same is read from what it wrote. */
@@ -668,6 +682,7 @@ int main(void)
 		cmocka_unit_test(a_copy_without_all_of_its_files_is_refused),
 		cmocka_unit_test(a_split_that_could_not_be_listed_is_not_left_out),
 		cmocka_unit_test(a_patient_with_the_number_0_leaks_too),
+		cmocka_unit_test(a_set_without_a_record_is_refused),
 		cmocka_unit_test(a_patient_comes_from_patient_id_or_from_a_name_of_nihs_that_does_not_contradict_it),
 		cmocka_unit_test(a_label_that_is_not_known_is_in_no_share),
 		cmocka_unit_test(what_is_not_known_moves_with_its_label),

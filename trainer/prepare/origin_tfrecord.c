@@ -365,7 +365,7 @@ int origin_tfrecord(struct origin *o, const char *directory, enum label_order or
 	if (!rc && f->n_files == 0)
 		rc = fail(e, EXIT_DATA, "%s: no train-…-of-…, val-…-of-… or test-…-of-… files", directory);
 	if (!rc && o->count == 0)
-		rc = fail(e, EXIT_DATA, "%s: %d files without a record", directory, f->n_files);
+		rc = fail(e, EXIT_DATA, "%s: %d file%s without a record", directory, f->n_files, f->n_files == 1 ? "" : "s");
 	if (!rc)
 		rc = name_samples(o, f, e);
 	if (!rc)
