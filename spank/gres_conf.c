@@ -24,8 +24,6 @@ static bool range_has(const char *p, const char *end, const char *digits, size_t
 		if (number >= low && number <= high && (zeros ? width == first_width : *digits != '0' || width == 1))
 			return true;
 		p = next + (*next == ',');
-		if (*next != ',' && next < end)
-			return false;
 	}
 	return false;
 }

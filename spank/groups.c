@@ -105,5 +105,5 @@ out:
 	free(sorted);
 	free(used);
 	free(by_first);
-	return all->group && (all->count || !r->devices || r->devices < size) ? 0 : -1;
+	return all->group && (all->count || r->devices < size) ? 0 : -1;
 }

@@ -76,7 +76,6 @@ static int read_pus(hwloc_topology_t t, struct node *node)
 
 	for (hwloc_obj_t p; (p = nth(t, HWLOC_OBJ_PU, (unsigned)node->pus)); node->pus++) {
 		const struct hwloc_obj *core = p;
-		struct cpuset self = { 0 };
 		while (core && core->type != HWLOC_OBJ_CORE)
 			core = core->parent;
 		if (node->pus == CPUSET_MAX || p->os_index >= CPUSET_MAX)
@@ -84,8 +83,7 @@ static int read_pus(hwloc_topology_t t, struct node *node)
 		if (!core || core != previous)
 			node->cores++;
 		previous = core;
-		cpuset_add(&self, (int)p->os_index);
-		node->pu[node->pus] = (struct pu){ .cpu = (int)p->os_index, .core = node->cores - 1, .package = package_of(node, &self) };
+		node->pu[node->pus] = (struct pu){ .cpu = (int)p->os_index, .core = node->cores - 1 };
 	}
 	copy_set(hwloc.topology_get_allowed_cpuset(t), &node->allowed);
 	return 0;

@@ -25,9 +25,8 @@ enum {
 
 /* One hardware thread. */
 struct pu {
-	int cpu;     /* the kernel's number */
-	int core;    /* index of its core in the node: package by package, as hwloc and Slurm count cores */
-	int package; /* index into node.packages, -1 unknown */
+	int cpu;  /* the kernel's number */
+	int core; /* index of its core in the node: package by package, as hwloc and Slurm count cores */
 };
 
 struct package {

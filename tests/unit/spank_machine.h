@@ -51,7 +51,7 @@ static inline void make_machine(int packages, int numas, int cores, int threads,
 	for (int c = 0; c < all; c++)
 		for (int t = 0; t < threads; t++) {
 			int p = c / per_package, cpu = t * all + (interleaved ? c % per_package * packages + p : c);
-			node->pu[node->pus++] = (struct pu){ .cpu = cpu, .core = c, .package = p };
+			node->pu[node->pus++] = (struct pu){ .cpu = cpu, .core = c };
 			node->package[p].id = p;
 			cpuset_add(&node->package[p].cpus, cpu);
 			node->numa[c / cores].id = c / cores;

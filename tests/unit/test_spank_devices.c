@@ -345,9 +345,15 @@ static void gpus_without_a_driver_are_left_out(void **state)
 
 static void files_that_others_can_write_are_refused(void **state)
 {
-	char topology[600];
+	char topology[600], proc[600];
 	(void)state;
 	snprintf(topology, sizeof topology, "%s/topology.xml", dir);
+	snprintf(proc, sizeof proc, "%s/proc", dir);
+	assert_int_equal(chmod(proc, 0775), 0);
+	assert_int_equal(load(true), -1);
+	assert_non_null(strstr(error, "proc is writable by others than its owner: chmod go-w"));
+	assert_int_equal(load(false), 0);
+	assert_int_equal(chmod(proc, 0755), 0);
 	assert_int_equal(chmod(topology, 0664), 0);
 	assert_int_equal(load(true), -1);
 	assert_non_null(strstr(error, "topology.xml is writable by others than its owner: chmod go-w"));

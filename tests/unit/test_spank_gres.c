@@ -30,7 +30,7 @@ static void make_machine(void)
 	node->pus = node->cores = 4;
 	node->packages = node->gpus = 2;
 	for (int c = 0; c < 4; c++) {
-		node->pu[c] = (struct pu){ .cpu = c, .core = c, .package = c / 2 };
+		node->pu[c] = (struct pu){ .cpu = c, .core = c };
 		cpuset_add(&node->package[c / 2].cpus, c);
 		cpuset_add(&node->allowed, c);
 	}
@@ -66,6 +66,9 @@ static void names_with_ranges(void **state)
 	assert_true(hostlist_has("a,b,n1", "n1"));
 	assert_false(hostlist_has("n1", "n11"));
 	assert_false(hostlist_has("n11", "n1"));
+	assert_false(hostlist_has("xn1", "n1"));
+	assert_false(hostlist_has("n[a]", "n1"));
+	assert_false(hostlist_has("n[2x1]", "n1"));
 	assert_false(hostlist_has("n[", "n1"));
 	assert_false(hostlist_has("", "n1"));
 }
@@ -81,14 +84,17 @@ static void differences_are_named_with_their_cure(void **state)
 	/* right as far as the machine goes; Slurm from 24.11 on drains the node unless this is what it counts as a socket */
 	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\nName=gpu File=/dev/nvidia1 Cores=2\n"), 0);
 	assert_non_null(strstr(printed, "line 2, /dev/nvidia1: 0000:02:00.0, Cores=2: on its socket, but Slurm from 24.11 on drains a node where they are not all of what it counts as a socket, by default 2-3\n"));
-	assert_int_equal(check("# none\nNodeName=n[2-9] Name=gpu File=/dev/nvidia0\nnodename=n1 name=gpu file=/dev/nvidia0\n"), 2);
+	assert_int_equal(check("# Name=gpu File=/dev/nvidia1\nNodeName=n[2-9] Name=gpu File=/dev/nvidia0\nnodename=n1 name=gpu file=/dev/nvidia0\n"), 2);
 	assert_non_null(strstr(printed, "line 3, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
 	assert_non_null(strstr(printed, "gres.conf names 1 GPU, and there are 2"));
 	assert_int_equal(check("AutoDetect=nvml\n"), 0);
+	assert_non_null(strstr(printed, "gres.conf asks the driver (AutoDetect)"));
 	/* Slurm takes spaces around the = */
 	assert_int_equal(check("AutoDetect = nvml\n"), 0);
 	assert_int_equal(check(" Name =gpu\tFile= /dev/nvidia0 Cores = \"0-1\"\nNodeName=\"n1\" Name = \"gpu\" File = /dev/nvidia1 Cores=2-3 =\n"), 0);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia[0-1] Cores=0-1\nName=gpu File=/dev/nvidia7\n"), 2);
+	assert_non_null(strstr(printed, "line 2, /dev/nvidia7: WRONG: the driver shows no such GPU\n"));
+	assert_int_equal(gres_conf_parse("Name=gpu File=/dev/others0", "n1", &conf, error, sizeof error), -1);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=\nName=gpu File=/dev/nvidia1 Cores=2-3\n"), 1);
 	assert_non_null(strstr(printed, "line 1, /dev/nvidia0: WRONG: 0000:01:00.0 has no Cores="));
 	/* slurmd: "duplicate device file name" */
@@ -182,6 +188,7 @@ static void device_numbers_in_another_order_than_the_bus(void **state)
 			if (check(cases[i].gres) != !good || !strstr(printed, cases[i].word) != good)
 				fail_msg("%s with %d: %s", cases[i].gres, numbers, printed);
 			assert_non_null(strstr(printed, "is number 0 on the bus and /dev/nvidia2"));
+			assert_int_equal(strstr(printed, "/dev/nvidia0: 0000:02:00.0: the machine does not say which socket it is on\n") != NULL, strstr(cases[i].gres, "File") != NULL);
 		}
 	numbers = NUMBERS_UNKNOWN;
 }
@@ -229,14 +236,20 @@ static void lines_are_read_as_slurm_reads_them(void **state)
 	assert_int_equal(check("Name=gpu File=/dev/nvidia[0],/dev/nvidia[1]"), 2);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\ninclude gpus.conf\n"), 0);
 	assert_non_null(strstr(printed, "line 2: include and MultipleFiles= are not read here"));
+	assert_int_equal(check("Name=gpu File=/dev/nvidia1 Cores=2-3\nName=gpu File=/dev/nvidia0 Cores=0-1\ninclude gpus.conf\n"), 0);
 	assert_int_equal(check("Name=gpu File=/dev/nvidia0 Cores=0-1\n"), 1);
 	assert_int_equal(check("Name=gpu Type=b File=/dev/nvidia0 Cores=0-1\nName=gpu Type=a File=/dev/nvidia1 Cores=2-3\n"), 0);
 	assert_non_null(strstr(printed, "let it say Gres=gpu:b:1,gpu:a:1\n"));
+	check("Name=gpu Type=b File=/dev/nvidia[0-1]\nName=gpu Type=a File=/dev/nvidia2\n");
+	assert_non_null(strstr(printed, "let it say Gres=gpu:b:2,gpu:a:1\n"));
 	assert_int_equal(check("Name=gpu Type=b File=/dev/nvidia0 Cores=0-1\nName=gpu Type=b File=/dev/nvidia1 Cores=2-3\n"), 0);
 	assert_null(strstr(printed, "types"));
 	assert_int_equal(check("Name=gpu Type=nvidia_rtx_pro_6000_blackwell_server_edition File=/dev/nvidia0 Cores=0-1\n"
 			       "Name=gpu Type=nvidia_rtx_pro_6000_blackwell_server_edition_mig_1g.24gb File=/dev/nvidia1 Cores=2-3\n"), 0);
 	assert_non_null(strstr(printed, "let it say Gres=gpu:nvidia_rtx_pro_6000_blackwell_server_edition:1,gpu:nvidia_rtx_pro_6000_blackwell_server_edition_mig_1g.24gb:1\n"));
+	node->gpus = 0;
+	assert_int_equal(check("NodeName=n2 Name=gpu File=/dev/nvidia0\n"), 0);
+	assert_string_equal(printed, "this node has no NVIDIA GPU\nnothing to change\n");
 }
 
 /* slurmd reads lines of any length, and so values. */

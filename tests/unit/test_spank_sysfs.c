@@ -109,8 +109,11 @@ static void gpus_and_cards_are_found_and_decoys_are_not(void **state)
 	assert_int_equal(gpu_at("0000:01:00.0")->at.numa, -1);
 	assert_int_equal(gpu_at("0000:01:00.0")->at.package, 0);
 	assert_int_equal(gpu_at("0000:01:00.0")->minor, -1);
-	for (int n = 0; n < 2; n++)
-		assert_int_equal(node->nic[n].port, !strcmp(node->nic[n].name, "mlx5_1"));
+	for (int n = 0; n < 2; n++) {
+		const bool up = !strcmp(node->nic[n].name, "mlx5_1");
+		assert_int_equal(node->nic[n].port, up);
+		assert_int_equal(node->nic[n].at.numa, up ? 3 : 0);
+	}
 }
 
 /* The card behind the GPU's own switch, before one that is as near to the same CPUs. */
