@@ -167,8 +167,11 @@ static bool parse_number(const char *text, int low, int high, int *out)
 	size_t n = strlen(text);
 	if (!n || n > 9 || strspn(text, "0123456789") != n)
 		return false;
-	*out = atoi(text);
-	return *out >= low && *out <= high;
+	const int number = atoi(text);
+	if (number < low || number > high)
+		return false;
+	*out = number;
+	return true;
 }
 
 /* As HVD_DEADLINE has them for libhvd. */

@@ -78,6 +78,12 @@ static void json_is_as_in_the_contract(void **state)
 	json(text, sizeof text);
 	assert_string_equal(text, "[{\"task\":0,\"gpus\":[\"0000:01:00.0\"],\"cpus\":\"0-1\",\"numa\":[0],\"package\":[0],\"nic\":\"mlx5_0\",\"threads\":1,\"distance\":0},\n"
 		" {\"task\":1,\"gpus\":[\"0000:02:00.0\"],\"cpus\":\"2-3\",\"numa\":[1],\"package\":[1],\"nic\":\"mlx5_2\",\"threads\":1,\"distance\":0}]\n");
+	request->tasks = 1;
+	request->gpus_per_task = 2;
+	json(text, sizeof text);
+	assert_non_null(strstr(text, "\"gpus\":[\"0000:01:00.0\",\"0000:02:00.0\"]"));
+	request->tasks = 2;
+	request->gpus_per_task = 1;
 	/* an instance goes by its own name, wherever it is cut from */
 	request->instance[1] = "MIG-2f1c2a8e";
 	json(text, sizeof text);
@@ -161,6 +167,10 @@ static void a_line_fits_its_buffer(void **state)
 	assert_string_equal(explain_task(node, request, &plan, 0, line, sizeof line), "GPU 0000:01:00.0, CPUs 0-1, NUMA 0, NIC mlx5_0, 1 thread: the GPU's socket");
 	assert_string_equal(explain_task(node, request, &plan, 0, small, sizeof small), "GPU 0000:01:00.0, CPUs ");
 	plan_free(&plan);
+	ask_for(1, POLICY_NONE, ORDER_SPREAD);
+	assert_int_equal(place_tasks(node, request, &plan), 0);
+	assert_string_equal(explain_task(node, request, &plan, 0, line, sizeof line), "GPU 0000:01:00.0, NIC mlx5_0, 1 thread: CPUs as Slurm set them");
+	plan_free(&plan);
 	/* the usual one is large enough for a task with as many GPUs as can be */
 	static const int all[NODE_MAX_GPUS];
 	make_machine(1, 1, 2, 1, all, NODE_MAX_GPUS, false);
@@ -173,10 +183,10 @@ static void a_line_fits_its_buffer(void **state)
 	plan_free(&plan);
 }
 
-/* Two GPUs on the first socket and one on the second, all of one task, and cores of the first socket only. */
+/* Two GPUs on the first socket and one between them on the second, all of one task, and cores of the first socket only. */
 static void the_farthest_gpu_is_named_with_what_helps(void **state)
 {
-	static const int where[] = { 0, 0, 1 };
+	static const int where[] = { 0, 1, 0 };
 	struct plan plan;
 	(void)state;
 
@@ -185,7 +195,7 @@ static void the_farthest_gpu_is_named_with_what_helps(void **state)
 	request->gpus_per_task = 3;
 	request->allowed = node->package[0].cpus;
 	assert_int_equal(place_tasks(node, request, &plan), 0);
-	static const char far[] = "no core on the socket of GPU 0000:03:00.0, so its data travels between sockets: ";
+	static const char far[] = "no core on the socket of GPU 0000:02:00.0, so its data travels between sockets: ";
 	struct { struct cpuset job; bool by_task; const char *cure; } cases[] = {
 		{ { { 0 } }, false, "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive" },
 		{ request->allowed, false, "give the job more cores with --cpus-per-gpu=N, or whole nodes with sbatch --exclusive" },

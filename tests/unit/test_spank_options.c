@@ -163,7 +163,7 @@ static void arguments_of_plugstack_conf(void **state)
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
 	char *bad[] = { "enable=always", "toplogy=/x" }, *relative[] = { "proc=here" }, *off[] = { "hvd=off" }, *on[] = { "hvd=on" }, *value[] = { "aliases=maybe" }, *nested[] = { "hvd-bind=sockets" };
 	char *windows[] = { "enable=always", "proc=/etc/hvd/proc\r" }, *lone[] = { "\r" };
-	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" }, *count[] = { "verbose-max=many" };
+	char *several[] = { "bogus=1", "verbose-max=2", "enable=maybe" }, *count[] = { "verbose-max=many" }, *many[] = { "verbose-max=100001" };
 	struct site site;
 	(void)state;
 
@@ -199,6 +199,8 @@ static void arguments_of_plugstack_conf(void **state)
 	assert_string_equal(error, "plugstack.conf: aliases=maybe: off|on expected");
 	assert_int_equal(site_parse(&site, 1, count, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: verbose-max=many: a number from 0 to 100000 expected");
+	assert_int_equal(site_parse(&site, 1, many, error, sizeof error), -1);
+	assert_int_equal(site.verbose_max, 64);
 	assert_int_equal(site_parse(&site, 1, nested, error, sizeof error), -1);
 	assert_string_equal(error, "plugstack.conf: hvd-bind: unknown key 'sockets', the nearest known one is 'socket'");
 	assert_int_equal(site_parse(&site, 3, several, error, sizeof error), -1);
