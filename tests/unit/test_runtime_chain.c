@@ -89,6 +89,20 @@ static void who_owes_something_is_late(void **state)
 	assert_int_equal(late((struct end){ true, .full = true, .sent = MANY }, none), 0);
 }
 
+/* Who waits for one that is behind is behind, too, but not as far. */
+static void of_those_behind_the_furthest_is_late(void **state)
+{
+	(void)state;
+	for (int furthest = 0; furthest < 3; furthest++) {
+		struct peer peer[4];
+		struct mesh m = { .rank = 3, .size = 4, .peer = peer, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .wake = -1, .alarm = -1, .lost = -1, .sequence = 9 };
+		for (int i = 0; i < 4; i++)
+			peer[i] = (struct peer){ .host = "a", .fd = -1, .member = true, .doing.sequence = i == furthest ? 7 : 8 };
+		assert_int_equal(mesh_late(&m, -1), HVD_EPEER);
+		assert_int_equal(m.lost, furthest);
+	}
+}
+
 enum { PARTS = 6, PART = CHUNK / 8 };
 
 static void *send_slowly(void *fd)
@@ -125,6 +139,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(who_owes_something_is_late),
+		cmocka_unit_test(of_those_behind_the_furthest_is_late),
 		cmocka_unit_test(what_goes_on_is_not_late_however_slow_it_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
