@@ -79,9 +79,7 @@ int csv_next(struct csv *c, struct error *e)
 			p += strcspn(p, ",\r\n");
 		}
 		char end = *p;
-		if (end == '\r' && p[1] == '\n')
-			*p++ = '\0';
-		else if (end != '\0' && end != ',' && end != '\n' && end != '\r')
+		if (end != '\0' && end != ',' && end != '\n' && end != '\r') /* of \r\n the second half is an empty line */
 			return fail(e, EXIT_DATA, "%s:%zu: text behind a closing quote", c->path, c->line);
 		int more = end == ',';
 		c->next_line += *p == '\n';
