@@ -399,40 +399,97 @@ static void the_other_way_round_the_interval_is_the_other_way_round(void **state
 	}
 }
 
+enum { SPREAD = 200 };
+static double replicates[2][SPREAD][FINDINGS];
+
+/* Both models' tables and resamples, whose images are in one order. */
+static void resample_both(struct pair *p, struct auroc_table t[2])
+{
+	uint32_t labels[IMAGES], patient[IMAGES];
+
+	for (int i = 0; i < IMAGES; i++) {
+		p->sb[i] = p->sa[i];
+		labels[i] = p->sa[i].labels;
+		patient[i] = p->sa[i].patient;
+	}
+	for (int m = 0; m < 2; m++) {
+		struct scores s = { .n = IMAGES, .classes = FINDINGS, .logits = m ? p->lb[0] : p->la[0], .labels = labels, .patient = patient };
+
+		assert_int_equal(auroc_bootstrap(&s, SPREAD, 1, &t[m], replicates[m][0]), 0);
+	}
+}
+
+static double spread_of(const struct paired *p)
+{
+	return few_spread(p->positive_patients < p->negative_patients ? p->positive_patients : p->negative_patients);
+}
+
 static void differences_are_spread_by_students_quantile(void **state)
 {
-	enum { RESAMPLES = 200 };
-	static double replicates[2][RESAMPLES][FINDINGS], difference[RESAMPLES];
+	static double difference[SPREAD];
+	struct auroc_table t[2];
 	struct pair p;
 
 	(void)state;
 	draw(&p, 0.5);
-	for (int i = 0; i < IMAGES; i++) /* in one order */
-		p.sb[i] = p.sa[i];
-	struct comparison c = compare(&p, RESAMPLES);
-	uint32_t labels[IMAGES], patient[IMAGES];
+	resample_both(&p, t);
+	struct comparison c = compare(&p, SPREAD);
 
-	for (int i = 0; i < IMAGES; i++) {
-		labels[i] = p.sa[i].labels;
-		patient[i] = p.sa[i].patient;
-	}
-	for (int m = 0; m < 2; m++) {
-		struct scores s = { .n = IMAGES, .classes = FINDINGS, .logits = m ? p.lb[0] : p.la[0], .labels = labels, .patient = patient };
-		struct auroc_table t;
-
-		assert_int_equal(auroc_bootstrap(&s, RESAMPLES, 1, &t, replicates[m][0]), 0);
-	}
-	for (int b = 0; b < RESAMPLES; b++)
+	for (int b = 0; b < SPREAD; b++)
 		difference[b] = replicates[1][b][2] - replicates[0][b][2];
 	struct interval plain = { .value = c.finding[2].difference.value };
-	const size_t with = c.finding[2].positive_patients, without = c.finding[2].negative_patients;
-	const double by = few_spread(with < without ? with : without);
+	const double by = spread_of(&c.finding[2]);
 
-	interval_set(&plain, difference, RESAMPLES);
+	interval_set(&plain, difference, SPREAD);
 	assert_true(by > 1.02);
 	assert_close(c.finding[2].difference.se, by * plain.se, 1e-12);
 	assert_close(c.finding[2].difference.low - plain.value, by * (plain.low - plain.value), 1e-12);
 	assert_close(c.finding[2].difference.high - plain.value, by * (plain.high - plain.value), 1e-12);
+}
+
+/* One patient shows the second finding, and without that one a resample has no mean: the variance is as if the models erred on different patients, added
+ * to what the others say about their own mean, and all lies about the estimate. */
+static void what_resamples_do_not_tell_of_a_finding_widens_the_mean(void **state)
+{
+	double difference[SPREAD], mean = 0, variance = 0;
+	struct auroc_table t[2];
+	struct pair p;
+	int n = 0;
+
+	(void)state;
+	draw(&p, 0.5);
+	for (int i = 0; i < IMAGES; i++) {
+		p.sa[i].labels |= (uint32_t)(i < REPEATS) << 3;
+		p.la[i][3] = (float)(i < REPEATS ? 4 : i % 7);
+		p.lb[i][3] = (float)(i < REPEATS ? 5 : i % 7);
+	}
+	resample_both(&p, t);
+	struct comparison c = compare(&p, SPREAD);
+	const struct interval *of = &c.finding[2].difference;
+
+	for (int b = 0; b < SPREAD; b++) {
+		double second = replicates[1][b][3] - replicates[0][b][3];
+
+		if (isnan(second))
+			continue;
+		difference[n] = (of->value + spread_of(&c.finding[2]) * (replicates[1][b][2] - replicates[0][b][2] - of->value) + second) / 2;
+		mean += difference[n++];
+	}
+	mean /= n;
+	for (int b = 0; b < n; b++)
+		variance += (difference[b] - mean) * (difference[b] - mean) / (n - 1);
+	const double more = (t[0].rough[3].se * t[0].rough[3].se + t[1].rough[3].se * t[1].rough[3].se) / 4;
+	struct interval all = { .value = c.mean.difference.value };
+
+	for (int b = 0; b < n; b++)
+		difference[b] = all.value + sqrt(1 + more / variance) * (difference[b] - mean);
+	interval_set(&all, difference, (size_t)n);
+	assert_int_equal(n, SPREAD - c.left_out);
+	assert_true(more > 0 && fabs(all.value) > 0.01);
+	assert_close(c.mean.difference.se, sqrt(variance + more), 1e-12);
+	assert_close(c.mean.difference.low, all.low, 1e-12);
+	assert_close(c.mean.difference.high, all.high, 1e-12);
+	assert_true(isnan(c.mean.p_delong)); /* DeLong's test is of one finding */
 }
 
 /* The largest of rank-weighted p-values up to and including a finding's own. */
@@ -552,6 +609,7 @@ int main(void)
 		cmocka_unit_test(a_mean_counts_the_resamples_that_it_has),
 		cmocka_unit_test(the_other_way_round_the_interval_is_the_other_way_round),
 		cmocka_unit_test(differences_are_spread_by_students_quantile),
+		cmocka_unit_test(what_resamples_do_not_tell_of_a_finding_widens_the_mean),
 		cmocka_unit_test(a_p_value_is_never_shown_as_zero),
 		cmocka_unit_test(holms_correction_equals_its_definition),
 		cmocka_unit_test(holms_p_is_a_bound_where_it_rests_on_one),
