@@ -408,6 +408,34 @@ static void intervals_that_a_log_lacks_are_not_said_to_be_shaded(void **state)
 	predictions_free(&p);
 }
 
+/* After a start with another validation split, say, in which no finding could be judged. */
+static void the_best_validation_is_marked_whatever_others_could_not_be_judged(void **state)
+{
+	static const char *const aurocs[][3] = { { "0.8", "null", "0.6" }, { "null", "0.6", "0.8" }, { "0.8", "0.6", "null" }, { "0.6", "0.8", "0.8" } };
+	struct predictions p = draw(30, 0);
+	struct report_input in = input(&p);
+	char text[512];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof aurocs / sizeof aurocs[0]; i++) {
+		size_t used = (size_t)snprintf(text, sizeof text, "{\"event\":\"start\"}\n");
+
+		for (int k = 0; k < 3; k++)
+			used += (size_t)snprintf(text + used, sizeof text - used, "{\"event\":\"eval\",\"step\":%d,\"split\":\"val\",\"mean\":{\"auroc\":%s}}\n", k + 1, aurocs[i][k]);
+		struct train_log log = read_log(text);
+
+		in.log_path = path;
+		in.log = &log;
+		in.resamples = 2;
+		struct page page = make(&in);
+
+		assert_present(page.text, "best 0.800");
+		free(page.text);
+		train_log_free(&log);
+	}
+	predictions_free(&p);
+}
+
 static void numbers_beyond_reason_are_none(void **state)
 {
 	static const char text[] =
@@ -535,6 +563,7 @@ int main(void)
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
 		cmocka_unit_test(intervals_that_a_log_lacks_are_not_said_to_be_shaded),
+		cmocka_unit_test(the_best_validation_is_marked_whatever_others_could_not_be_judged),
 		cmocka_unit_test(numbers_beyond_reason_are_none),
 		cmocka_unit_test(a_text_that_is_escaped_without_memory_is_read_back),
 	};

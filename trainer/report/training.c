@@ -113,7 +113,7 @@ static void put_auroc(const struct train_log *log, struct page *page)
 		high[i] = m->high;
 		shaded |= isfinite(m->low) && isfinite(m->high);
 		bottom = fmin(bottom, isnan(m->low) ? m->value : m->low);
-		if (!(m->value <= log->evals[best].mean.value))
+		if (isnan(log->evals[best].mean.value) || m->value > log->evals[best].mean.value)
 			best = i;
 	}
 	if (n && memory) {
