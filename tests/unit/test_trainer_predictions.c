@@ -51,7 +51,7 @@ static struct predictions three(void)
 	strcpy(p.about.trained_on, "synthetic, then TFRecord, labels in named order");
 	strcpy(p.about.source, "ChestX-ray14, labels of 2020");
 	strcpy(p.about.split, "test");
-	strcpy(p.about.checkpoint, "my run/100%41/best.safetensors");
+	strcpy(p.about.checkpoint, "my run/100%41\x7F/best.safetensors");
 	strcpy(p.about.weights_hash, "00c0ffee00c0ffee,0123456789abcdef");
 	p.about.has_oracle = 1;
 	for (int f = 0; f < FINDINGS; f++)
@@ -446,9 +446,9 @@ static void files_of_other_programs_need_only_the_columns(void **state)
 	(void)state;
 	for (int i = 0; i < 2 * FINDINGS; i++)
 		sprintf(text + strlen(text), ",%s_%s", finding_names[FINDINGS - 1 - i / 2], i % 2 ? "label" : "logit");
-	strcat(text, "\r\nx.png,\"said \"\"ok\"\", twice\"");
+	strcat(text, "\r\n\r\nx.png,\"said \"\"ok\"\", twice\"");
 	for (int i = 0; i < FINDINGS; i++)
-		sprintf(text + strlen(text), ",%d.5,%s", FINDINGS - 1 - i, i % 3 ? "1" : "");
+		sprintf(text + strlen(text), ",%d.5,%s", FINDINGS - 1 - i, i == FINDINGS - 1 ? "\"1\"" : i % 3 ? "1" : "");
 	assert_int_equal(file_write(path, text, strlen(text), &e), 0);
 	assert_int_equal(predictions_read(&p, path, &e), 0);
 	assert_int_equal(p.n, 1);

@@ -270,13 +270,9 @@ static int split(struct reader *r, char *line, struct error *e)
 			if (!*p)
 				return fail(e, EXIT_DATA, "%s: line %zu: a quotation mark is not closed", r->path, r->line);
 			p++;
-			char end = *p;
 			*to = '\0';
-			if (end && end != ',')
+			if (*p && *p != ',')
 				return fail(e, EXIT_DATA, "%s: line %zu: text behind a closing quotation mark", r->path, r->line);
-			if (!end)
-				return n;
-			continue;
 		}
 		p += strcspn(p, ",");
 		if (!*p)
