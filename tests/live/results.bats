@@ -292,8 +292,13 @@ load trained
 	done
 	chexnet compare val1.csv val2.csv --resamples 100 | grep '^validation split: weights are chosen on these images'
 	chexnet ensemble val.csv val1.csv val2.csv | grep '^validation split: weights are chosen on these images'
+	for run in 1 2; do # one of that name of other images is
+		sed '1s/ source=[^ ]*/ source=ChestX-ray14/' val$run.csv >other$run.csv
+	done
+	chexnet compare other1.csv other2.csv --resamples 100 >other.out
+	chexnet ensemble other.csv other1.csv other2.csv >>other.out
 	chexnet compare 1.csv 2.csv --resamples 100 >test.out
-	run ! grep '^validation split' test.out
+	run ! grep '^validation split' test.out other.out
 	chexnet eval --data set --weights run1/model.safetensors --threads 1 --resamples 0 >tested
 	[ "$(grep -c 'weights are chosen' tested)" -eq 0 ]
 }

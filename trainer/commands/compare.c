@@ -82,7 +82,7 @@ static void print_warnings(const struct predictions *a, const struct predictions
 		printf("careful: %s: A from %s, policy %s; B from %s, policy %s\n",
 		       splits > 0 ? "A and B come from different splits" : "whether A and B come from the same split is not known", named(a->about.split), named(a->about.policy),
 		       named(b->about.split), named(b->about.policy));
-	if (strcmp(a->about.split, "val") == 0 || strcmp(b->about.split, "val") == 0)
+	if (is_own_split(&a->about, "val") || is_own_split(&b->about, "val"))
 		printf("validation split: weights are chosen on these images, so the numbers may flatter a model a little\n");
 	const int leaky_a = a->about.leaky && a->about.leaked <= 0, leaky_b = b->about.leaky && b->about.leaked <= 0;
 

@@ -212,7 +212,7 @@ static int make(const struct ensemble_conf *conf, struct members *m, char **argv
 			printf("LEAK: a member was trained on splits that share patients (--allow-leak)\n");
 		if (out.about.leaked < 0)
 			printf("leak not checked: nobody has compared these patients with all those that the members were trained on\n");
-		if (strcmp(out.about.split, "val") == 0)
+		if (is_own_split(&out.about, "val"))
 			printf("validation split: weights are chosen on these images, so the numbers may flatter the models a little\n");
 		if (*out.about.pos_weight)
 			printf("%s trained with --pos-weight=balanced: the probabilities rank images, and are above the share that shows a finding\n",

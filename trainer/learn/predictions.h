@@ -76,4 +76,7 @@ int predictions_agree(const struct predictions *a, size_t i, const struct predic
 /* 1: the two come from different splits, -1: one names a split or a policy and the other does not, 0: neither. */
 int splits_differ(const struct provenance *a, const struct provenance *b);
 
+/* Whether the images are the split of that name of the weights' training: one of another data set is none of it, whatever its name. */
+int is_own_split(const struct provenance *about, const char *name);
+
 #endif

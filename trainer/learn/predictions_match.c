@@ -63,3 +63,8 @@ int splits_differ(const struct provenance *a, const struct provenance *b)
 
 	return split > 0 || policy > 0 ? 1 : split < 0 || policy < 0 ? -1 : 0;
 }
+
+int is_own_split(const struct provenance *about, const char *name)
+{
+	return strcmp(about->split, name) == 0 && !source_differs(about->trained_on, about->source);
+}

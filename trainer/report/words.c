@@ -132,11 +132,9 @@ static void put_not_shared(const struct comparison *c, struct page *page)
 
 static void put_split_notes(const struct provenance *about, int synthetic, struct page *page)
 {
-	const int own = !source_differs(about->trained_on, about->source); /* a split of another set is none of the training's, whatever its name */
-
-	if (own && strcmp(about->split, "train") == 0)
+	if (is_own_split(about, "train"))
 		page_put(page, "<li class=\"is-bad\"><b>These are training images.</b> The numbers say how well the model remembers, not how well it reads.</li>\n");
-	else if (own && strcmp(about->split, "val") == 0)
+	else if (is_own_split(about, "val"))
 		page_put(page, "<li class=\"is-warn\"><b>Validation split.</b> The weights were chosen on these images, so the numbers flatter the model a little.</li>\n");
 	if (synthetic)
 		return;
