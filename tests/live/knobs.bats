@@ -423,8 +423,10 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 		grep -qE '^Hernia +- +n/a  not learnt$' <<<"$output"
 		[ "$(grep '^mean of 13 of 14 ' <<<"$output")" = "$(grep '^mean of 13 of 14 ' "$SCRATCH/$hidden.out")" ]
 		[[ $stderr == *"chexnet eval: not judged: Hernia: the last training of these weights had no labels of it, or none that differ"* ]]
-		run --separate-stderr -0 "$BUILD/chexnet" predict --weights "$SCRATCH/$hidden/model.safetensors" --threads 1 "$image"
+		run --separate-stderr -0 "$BUILD/chexnet" predict --weights "$SCRATCH/$hidden/model.safetensors" --threads 1 --maps "$SCRATCH/maps" "$image"
 		grep -qE '^  Hernia +n/a$' <<<"$output"
+		grep '^  map ' <<<"$output" # of what is learnt, also where every image showed the other one
+		[[ $output != *".Hernia.png"* ]]
 		[[ $stderr == *"n/a: Hernia: the last training of these weights had no labels of it, or none that differ"* ]]
 	done
 	run -64 "$BUILD/chexnet" predict --weights "$SCRATCH/with/model.safetensors" --threads 1 --maps "$SCRATCH/maps" --finding Hernia "$image"
