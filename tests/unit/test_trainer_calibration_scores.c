@@ -436,6 +436,35 @@ static void the_table_has_the_findings_that_are_judged(void **state)
 	free(text);
 }
 
+/* 9 of 120 patients have Edema, which is not judged, and Fibrosis is known of the first 80 alone. */
+static void a_finding_that_is_not_judged_moves_no_mean(void **state)
+{
+	enum { N = 120, MASS = 4, EDEMA = 9, FIBROSIS = 11 };
+	static float drawn[N][FINDINGS];
+	static uint32_t labels[N], known[2][N];
+	struct calibration_table c[2];
+
+	(void)state;
+	random_state = 9;
+	for (int i = 0; i < N; i++) {
+		labels[i] = (uint32_t)(i % 6 == 0) << MASS | (uint32_t)(i >= N - 9) << EDEMA | (uint32_t)(i % 4 == 0) << FIBROSIS;
+		known[0][i] = 1u << MASS | (uint32_t)(i < 80) << FIBROSIS;
+		known[1][i] = known[0][i] | 1u << EDEMA;
+		for (int f = 0; f < FINDINGS; f++)
+			drawn[i][f] = (float)(normal() + 2 * (labels[i] >> f & 1) - 2);
+	}
+	for (int k = 0; k < 2; k++) {
+		struct scores s = { .n = N, .classes = FINDINGS, .logits = drawn[0], .labels = labels, .known = known[k] };
+		struct auroc_table t;
+
+		assert_int_equal(auroc_bootstrap(&s, 0, 1, &t, NULL), 0);
+		assert_int_equal(calibration_table_of(&s, &t, &c[k]), 0);
+		assert_int_equal(c[k].judged, 2);
+	}
+	assert_true(c[1].finding[EDEMA].brier.value > 0);
+	assert_int_equal(memcmp(&c[0].skill, &c[1].skill, sizeof c[0].skill), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +474,7 @@ int main(void)
 		cmocka_unit_test(copies_add_no_certainty),
 		cmocka_unit_test(the_level_makes_the_mean_the_share),
 		cmocka_unit_test(the_table_has_the_findings_that_are_judged),
+		cmocka_unit_test(a_finding_that_is_not_judged_moves_no_mean),
 		cmocka_unit_test(where_nothing_tells_how_sure_there_is_no_interval),
 	};
 

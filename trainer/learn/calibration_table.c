@@ -67,10 +67,8 @@ static void judge_finding(struct calibration_table *c, int f, struct gathered *g
 		return;
 	}
 	c->judged++;
-	for (size_t i = 0; i < g->patients; i++) {
+	for (size_t i = 0; i < g->patients; i++)
 		g->sum[i] += g->moves[i];
-		g->moves[i] = 0;
-	}
 }
 
 /* A patient moves all the findings' skills at once. Each finding's own interval is wider than its error says: the mean's grows by that. */
@@ -110,6 +108,7 @@ int calibration_table_of(const struct scores *s, const struct auroc_table *t, st
 
 	*c = (struct calibration_table){ .skill = value_only(NAN) };
 	for (int f = 0; f < FINDINGS && rc == 0; f++) {
+		memset(g.moves, 0, g.patients * sizeof *g.moves); /* of whom none is known, too */
 		rc = calibration_of(g.score, g.positive, g.patient, gather(&g, s, f), &c->finding[f], g.moves);
 		judge_finding(c, f, &g, auroc_patients(t, f));
 	}
