@@ -430,6 +430,10 @@ static void the_table_has_the_findings_that_are_judged(void **state)
 	assert_null(strstr(text, "interval"));
 	assert_null(strstr(text, " \n"));
 	free(text);
+	c.finding[MASS].slope.value = NAN; /* no fit */
+	text = printed(&c);
+	assert_non_null(strstr(text, "     n/a\n"));
+	free(text);
 	c.judged = 0;
 	text = printed(&c);
 	assert_string_equal(text, "");
