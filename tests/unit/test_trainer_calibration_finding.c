@@ -43,6 +43,10 @@ static void a_certain_probability_is_in_the_last_bin(void **state)
 
 	(void)state;
 	assert_close(c.ece, (1 + 0.1) / 2, 1e-7);
+	const float beside[] = { 200, logit(0.95) };
+
+	c = of(beside, (const uint8_t[]){ 0, 1 }, 2);
+	assert_close(c.ece, (1 - 0.05) / 2, 1e-7);
 }
 
 /* Labels drawn by the very probabilities: what is left of the error is chance, a tenth and more on few images. */
