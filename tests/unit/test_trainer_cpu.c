@@ -305,20 +305,33 @@ static void bf16_loses_no_more_than_its_storage(void **state)
 struct announced {
 	struct net *net;
 	int groups, finished;
+	int lost_at; /* the group that finds a rank lost; 0: none */
+	float *told; /* the slab, each group as it was announced */
 };
+
+static struct announced announced(struct net *n, int lost_at)
+{
+	return (struct announced){ .net = n, .lost_at = lost_at, .told = calloc(n->layout.slab_count, sizeof(float)) };
+}
 
 static int on_ready(void *context, int group)
 {
 	struct announced *a = context;
 	assert_int_equal(group, a->groups);
 	a->groups++;
-	return 0;
+	const struct engine_group *g = &a->net->layout.groups[group];
+	memcpy(a->told + g->offset, a->net->conf.slab + g->offset, g->count * sizeof *a->told);
+	return a->lost_at && group == a->lost_at ? -EXIT_INTERNAL : 0;
 }
 
 static int on_finish(void *context)
 {
 	struct announced *a = context;
 	assert_int_equal(a->groups, a->net->layout.n_groups);
+	for (int i = 0; i < a->groups; i++) { /* other ranks have been given them */
+		const struct engine_group *g = &a->net->layout.groups[i];
+		assert_memory_equal(a->told + g->offset, a->net->conf.slab + g->offset, g->count * sizeof *a->told);
+	}
 	a->finished++;
 	return 0;
 }
@@ -328,7 +341,7 @@ static void gradients_are_announced_once_in_order_at_the_last_micro_batch(void *
 	struct net n;
 	make_net(&n, *state, 4, 1);
 	for (int kind = 0; kind < 2; kind++) {
-		struct announced a = { .net = &n };
+		struct announced a = announced(&n, 0);
 		float *slab = aligned_alloc(64, n.layout.slab_count * sizeof *slab);
 		memset(slab, 0, n.layout.slab_count * sizeof *slab);
 		n.conf.slab = slab;
@@ -346,8 +359,46 @@ static void gradients_are_announced_once_in_order_at_the_last_micro_batch(void *
 		const struct engine_group *last = &n.layout.groups[n.layout.n_groups - 1];
 		assert_true(fabs(slab[last->offset + 2 * n.plan.n_bn_channels] - loss) < 1e-6 * loss);
 		engine_close(e);
+		free(a.told);
 		free(slab);
 	}
+	free_net(&n);
+}
+
+/* As a rank is lost. */
+static void a_step_that_is_given_up_leaves_nothing_to_the_next_one(void **state)
+{
+	struct net n;
+	make_net(&n, *state, 4, 1);
+	const size_t bytes = n.layout.slab_count * sizeof(float);
+	float *slab = aligned_alloc(64, bytes), *expected = malloc(bytes);
+	struct announced a;
+	struct engine_batch other = n.batch; /* whose gradients are not the next one's */
+	other.labels = n.known;
+	memset(slab, 0, bytes);
+	n.conf.slab = slab;
+	n.conf.ready = on_ready;
+	n.conf.finish = on_finish;
+	n.conf.context = &a;
+	for (int kind = 0; kind < 2; kind++)
+		for (int lost_at = 0; lost_at < n.layout.n_groups; lost_at++) {
+			struct engine *e = open_engine(&n, kind ? ENGINE_CPU : ENGINE_REFERENCE, PRECISION_FP32, VARIANT_BEST, 1);
+			uint64_t token;
+			a = announced(&n, lost_at);
+			if (lost_at)
+				assert_int_equal(engine_train(e, &other, 0, 1, 1e-3, &token), -EXIT_INTERNAL);
+			a.lost_at = a.groups = 0;
+			assert_int_equal(engine_train(e, &n.batch, 0, 1, 1e-3, &token), 0);
+			assert_int_equal(a.finished, 1);
+			if (lost_at)
+				assert_memory_equal(slab, expected, bytes);
+			else
+				memcpy(expected, slab, bytes);
+			engine_close(e);
+			free(a.told);
+		}
+	free(slab);
+	free(expected);
 	free_net(&n);
 }
 
@@ -467,6 +518,8 @@ int main(void)
 		OF(bf16_loses_no_more_than_its_storage, resnet),
 		OF(gradients_are_announced_once_in_order_at_the_last_micro_batch, small_densenet),
 		OF(gradients_are_announced_once_in_order_at_the_last_micro_batch, small_resnet),
+		OF(a_step_that_is_given_up_leaves_nothing_to_the_next_one, small_densenet),
+		OF(a_step_that_is_given_up_leaves_nothing_to_the_next_one, small_resnet),
 		OF(taps_show_the_reference_s_activations, small_densenet),
 		OF(taps_show_the_reference_s_activations, small_resnet),
 	};

@@ -97,7 +97,6 @@ static int run_backward(struct cpu_engine *e, int micro, int micros, int announc
 	e->micros = micros;
 	e->announce = announce;
 	e->next_group = 0;
-	e->owed = NULL; /* of a step that was given up */
 	memset(e->finished, 0, (size_t)e->base.conf.layout->n_groups);
 	int rc = cpu_head_backward(e);
 	rc = rc ? rc : body[e->base.conf.plan->family].backward(e);
