@@ -8,7 +8,7 @@
 
 /* ---- names with ranges --------------------------------------------------------------------------- */
 
-/* True if one of the comma-separated ranges up to `end` holds the number, written with the same leading zeros. */
+/* True if one of the comma-separated ranges up to `end` holds the number, written with the zeros that give it the width of the range's first: 01, 99, 100. */
 static bool range_has(const char *p, const char *end, const char *digits, size_t width)
 {
 	long number = strtol(digits, NULL, 10);
@@ -20,8 +20,7 @@ static bool range_has(const char *p, const char *end, const char *digits, size_t
 			return false;
 		if (*next == '-')
 			high = strtol(next + 1, &next, 10);
-		bool zeros = first_width > 1 && *p == '0';
-		if (number >= low && number <= high && (zeros ? width == first_width : *digits != '0' || width == 1))
+		if (number >= low && number <= high && (width == first_width || (width > first_width && *digits != '0')))
 			return true;
 		p = next + (*next == ',');
 	}

@@ -124,7 +124,7 @@ static void names_stay_as_they_are(void **state)
 	node->gpu[2].divided = true;
 	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "2", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
 	assert_false(step->unplaced);
-	node->gpu[3].divided = true;
+	node->gpu[0].divided = true;
 	translates("0", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab", false, "-1", "MIG-2f1c2a8e-5d6f-5b0c-9d0e-0123456789ab");
 }
 

@@ -61,6 +61,10 @@ static void names_with_ranges(void **state)
 	assert_true(hostlist_has("gpu[01-16],login", "gpu07"));
 	assert_false(hostlist_has("gpu[01-16]", "gpu7"));
 	assert_false(hostlist_has("gpu[01-16]", "gpu17"));
+	assert_true(hostlist_has("gpu[01-128]", "gpu100")); /* scontrol show hostnames */
+	assert_false(hostlist_has("gpu[01-128]", "gpu007"));
+	assert_true(hostlist_has("gpu[1-16]", "gpu12"));
+	assert_false(hostlist_has("gpu[1-16]", "gpu05"));
 	assert_true(hostlist_has("gpu[1-3,5]x", "gpu5x"));
 	assert_false(hostlist_has("gpu[1-3,5]x", "gpu4x"));
 	assert_true(hostlist_has("a,b,n1", "n1"));
@@ -166,8 +170,8 @@ static void device_numbers_in_another_order_than_the_bus(void **state)
 		enum numbers right;
 		const char *word;
 	} cases[] = {
-		{ "AutoDetect=nvml\n", NUMBERS_BUS, "numbers=bus" },
-		{ "AutoDetect=nvidia\n", NUMBERS_MINOR, "numbers=minor" },
+		{ "AutoDetect=nvml\n", NUMBERS_BUS, "in bus order: write numbers=bus" },
+		{ "AutoDetect=nvidia\n", NUMBERS_MINOR, "by device file: write numbers=minor" },
 		{ "Name=gpu File=/dev/nvidia[0-2]\n", NUMBERS_MINOR, "numbers=minor" },
 		{ "Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia0\nName=gpu File=/dev/nvidia1\n", NUMBERS_BUS, "numbers=bus" },
 		{ "Name=gpu File=/dev/nvidia[2,0-1]\n", NUMBERS_BUS, "numbers=bus" },
