@@ -158,6 +158,20 @@ static void given_keys_travel_to_tasks(void **state)
 	assert_string_equal(text, "");
 }
 
+static void a_text_that_no_list_can_hold_is_the_users_own(void **state)
+{
+	struct options o = options_default();
+	(void)state;
+
+	assert_int_equal(options_parse(&o, SCOPE_HVD, "--hvd", "trace=/x,iface=eth0", error, sizeof error), 0);
+	assert_false(options_leave_text(&o, "TRACE", "/y"));
+	assert_false(options_leave_text(&o, "DEADLINE", "1,2"));
+	assert_true(options_given(&o, "trace"));
+	assert_true(options_leave_text(&o, "TRACE", "/a,b"));
+	assert_false(options_given(&o, "trace"));
+	assert_true(options_given(&o, "iface"));
+}
+
 static void arguments_of_plugstack_conf(void **state)
 {
 	char *good[] = { "hvd=deadline=60", "hvd-bind=numa,verbose", "enable=always", "aliases=off", "topology=/etc/hvd/a,b.xml", "proc=/etc/hvd/proc", "verbose-max=3", "numbers=minor" };
@@ -250,6 +264,7 @@ int main(void)
 		cmocka_unit_test(later_texts_replace_keys_of_earlier_ones),
 		cmocka_unit_test(what_is_printed_reads_back),
 		cmocka_unit_test(given_keys_travel_to_tasks),
+		cmocka_unit_test(a_text_that_no_list_can_hold_is_the_users_own),
 		cmocka_unit_test(arguments_of_plugstack_conf),
 		cmocka_unit_test(any_text_has_an_answer),
 	};
