@@ -3,6 +3,7 @@
 #include "tests/unit/runtime_world.h"
 
 #include "runtime/links.h"
+#include "runtime/siphash.h"
 
 #include <errno.h>
 #include <sys/eventfd.h>
@@ -123,6 +124,37 @@ static void of_strangers_nothing_stays_open(void **state)
 	run_ranks("aa", send_strangers_away, NULL);
 }
 
+/* Rank 1's HELLO, which somebody has heard and says again, more often than there are places. */
+static void repeat_a_hello(void *arg)
+{
+	struct links l;
+	struct card *cards = exchange(&l);
+	struct link link[1] = { { !meeting_rank, -1 } };
+	struct {
+		uint64_t frame;
+		char magic[8];
+		uint32_t from, to;
+		uint8_t nonces[32];
+	} text = { .from = 1 };
+	uint8_t mac[16];
+	(void)arg;
+	memcpy(text.magic, CARD_MAGIC, sizeof text.magic);
+	siphash128(l.secret, &text, sizeof text, mac);
+	for (int i = 0, fd; meeting_rank && i < 100; i++)
+		must((fd = connect_to(&cards[0])) >= 0 && send(fd, text.magic, 32, 0) == 32 && send(fd, mac, sizeof mac, 0) == sizeof mac);
+	wait_at(0, 2);
+	if (meeting_rank == 0)
+		must(freopen("/dev/null", "w", stderr));
+	must(!links_form(&l, link, 1, cards, lived() + 40, why));
+	wait_at(1, 2);
+}
+
+static void an_old_hello_keeps_no_rank_from_being_heard(void **state)
+{
+	(void)state;
+	run_ranks("aa", repeat_a_hello, NULL);
+}
+
 /* Links with rank 0, as rank 1, within that time. */
 static int ask(struct links *l, const struct card *first, double seconds)
 {
@@ -192,6 +224,7 @@ int main(void)
 		cmocka_unit_test(a_rank_that_comes_twice_does_not_take_the_place_of_another),
 		cmocka_unit_test(where_many_connect_at_once_a_rank_tries_again),
 		cmocka_unit_test(of_strangers_nothing_stays_open),
+		cmocka_unit_test(an_old_hello_keeps_no_rank_from_being_heard),
 		cmocka_unit_test(who_takes_a_connection_and_says_nothing_is_not_called_out_of_reach),
 		cmocka_unit_test(an_alarm_ends_what_would_wait_for_long),
 		cmocka_unit_test(a_listener_that_ends_before_it_takes_a_connection_counts_as_none),

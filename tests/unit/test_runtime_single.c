@@ -43,6 +43,9 @@ static void wrong_arguments_are_refused_with_a_reason(void **state)
 	int32_t x = 1;
 	assert_int_equal(hvd_allreduce(h, &x, &x, 1, HVD_I32, HVD_AVG), HVD_EINVAL);
 	assert_non_null(strstr(hvd_error(h), "floating-point"));
+	assert_int_equal(hvd_allreduce(h, &x, &x, 1, (enum hvd_type)(HVD_U64 + 1), HVD_SUM), HVD_EINVAL);
+	assert_string_equal(hvd_error(h), "no such type or operation (8, 0)");
+	assert_int_equal(hvd_allreduce(h, &x, &x, 1, HVD_I32, (enum hvd_op)(HVD_MAX + 1)), HVD_EINVAL);
 	assert_int_equal(hvd_broadcast(h, &x, 1, HVD_I32, 1), HVD_EINVAL);
 	assert_non_null(strstr(hvd_error(h), "rank 1 of 1"));
 	assert_int_equal(hvd_allgatherv(h, &x, &x, NULL, HVD_I32), HVD_EINVAL);
