@@ -44,6 +44,10 @@ losses() { sed -n 's/.*"event":"step".*"step":\([0-9]*\),.*"loss":\([0-9.]*\).*/
 	train auto --batch auto --steps 1
 	grep -q '^--batch=auto: 256 images' "$SCRATCH/auto.out"
 	grep -q '^global batch 256 ' "$SCRATCH/auto.out"
+	awk -F, 'NR > 1 && NR <= 101 { print $1 ",train" }' "$SCRATCH/tree/Data_Entry_2017_v2020.csv" >"$SCRATCH/few.csv" # no more than there are
+	"$BUILD/chexnet" prepare nih "$SCRATCH/tree" "$SCRATCH/few" --size 32 --split "file:$SCRATCH/few.csv" >/dev/null
+	train auto --data "$SCRATCH/few" --batch auto --steps 1
+	grep -q '^--batch=auto: 64 images' "$SCRATCH/auto.out"
 	need_address_limit
 	(
 		ulimit -v 600000
@@ -367,12 +371,13 @@ assert row["untrained"] == ["Mass", "Hernia"] and [k for k, v in row["probabilit
 	mean=$(sed -n 's/^mean of 12 of 14 *\(0[.0-9]*\).*/\1/p' "$SCRATCH/masked.out" | tail -n 1)
 	for order in "masked whole 1" "whole masked 2"; do
 		read -r first second masked <<<"$order"
-		"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/$first/test.csv" "$SCRATCH/$second/test.csv" >"$SCRATCH/both.out"
+		"$BUILD/chexnet" ensemble "$SCRATCH/both.csv" "$SCRATCH/$first/test.csv" "$SCRATCH/$second/test.csv" --spread "$SCRATCH/spread.csv" >"$SCRATCH/both.out"
 		cat "$SCRATCH/both.out"
 		grep -q '^mean AUROC of the ensemble: 0.* (12 of 14 findings)$' "$SCRATCH/both.out"
 		grep -qx "mean AUROC of member $masked: $mean" "$SCRATCH/both.out"
 		grep -qx 'not judged, because not all members have labels: Mass, Hernia; OUT averages what all of them say of these, learnt or not' "$SCRATCH/both.out"
 		[ "$(grep -cE '^(Mass|Hernia)( +n/a){6}$' "$SCRATCH/both.out")" -eq 2 ] # nor are the models apart where one has no answer
+		[ "$(awk -F, 'NR == 1 { n = split($0, name); next } { for (i = 2; i <= n; i++) if (($i == "") != (name[i] ~ /^(Mass|Hernia)_/)) wrong++ } END { print (NR > 1), wrong + 0 }' "$SCRATCH/spread.csv")" = "1 0" ]
 	done
 	# the weights know their data again: a mask does not make them other data
 	run ! grep -q 'come from other data' "$SCRATCH/eval.out"
