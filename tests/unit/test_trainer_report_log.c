@@ -408,6 +408,53 @@ static void intervals_that_a_log_lacks_are_not_said_to_be_shaded(void **state)
 	predictions_free(&p);
 }
 
+/* A line of the figure `name`: through two steps, of which the later one is half-way, or through one validation at the end; values are parts of its height. */
+static void assert_line(const char *page, const char *name, const char *class, double left, double from, double to)
+{
+	const char *figure = strstr(page, name);
+	char line[160];
+
+	assert_non_null(figure);
+	if (isnan(to))
+		snprintf(line, sizeof line, "class=\"line %s\" points=\"444.0,%.1f\"", class, 10 + 188 * (1 - from));
+	else
+		snprintf(line, sizeof line, "class=\"line %s\" points=\"%.1f,%.1f %.1f,%.1f\"", class, left, 10 + 188 * (1 - from), (left + 444) / 2, 10 + 188 * (1 - to));
+	const char *at = strstr(figure, line), *end = strstr(figure, "</figure>");
+
+	if (!at || at > end)
+		fail_msg("no %s in %.900s", line, figure);
+}
+
+static void charts_draw_what_the_log_says_of_each_step(void **state)
+{
+	struct predictions p = draw(30, 0);
+	struct report_input in = input(&p);
+	struct train_log log = read_log("{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":0,\"loss\":4,\"lr\":0.002,\"images_per_s\":100}\n"
+					"{\"event\":\"step\",\"step\":10,\"loss\":1,\"lr\":0.001,\"images_per_s\":50}\n"
+					"{\"event\":\"eval\",\"step\":20,\"split\":\"val\",\"loss\":2,\"mean\":{\"auroc\":0.75}}\n{\"event\":\"summary\",\"images_per_s\":75}\n");
+	const double loss = 1.1 * 3.94, rate = 1.1 * 0.00198, speed = 1.1 * 99; /* tops: a tenth above what 98 % of the steps reach */
+
+	(void)state;
+	in.log_path = path;
+	in.log = &log;
+	in.resamples = 2;
+	struct page page = make(&in);
+
+	assert_line(page.text, "<b>Loss</b>", "a thin", 46, 4 / loss, 1 / loss);
+	assert_line(page.text, "<b>Loss</b>", "a", 46, 4 / loss, 1 / loss);
+	assert_line(page.text, "<b>Loss</b>", "b solid", 46, 2 / loss, NAN);
+	assert_line(page.text, "<b>Mean AUROC", "b solid", 46, 0.5, NAN);
+	assert_line(page.text, "<b>Images per second", "a", 46, 100 / speed, 50 / speed);
+	assert_line(page.text, "<b>Learning rate", "a", 58, 0.002 / rate, 0.001 / rate);
+	/* of what it does not say nothing stands there */
+	assert_absent(page.text, "Where every rank ran");
+	assert_absent(page.text, "waiting for input");
+	assert_absent(page.text, "in start 1 of 1");
+	free(page.text);
+	train_log_free(&log);
+	predictions_free(&p);
+}
+
 /* After a start with another validation split, say, in which no finding could be judged. */
 static void the_best_validation_is_marked_whatever_others_could_not_be_judged(void **state)
 {
@@ -563,6 +610,7 @@ int main(void)
 		cmocka_unit_test(a_file_without_events_is_refused),
 		cmocka_unit_test(every_cut_log_is_reported_on_without_harm),
 		cmocka_unit_test(intervals_that_a_log_lacks_are_not_said_to_be_shaded),
+		cmocka_unit_test(charts_draw_what_the_log_says_of_each_step),
 		cmocka_unit_test(the_best_validation_is_marked_whatever_others_could_not_be_judged),
 		cmocka_unit_test(numbers_beyond_reason_are_none),
 		cmocka_unit_test(a_text_that_is_escaped_without_memory_is_read_back),
