@@ -73,15 +73,21 @@ static inline struct report_input input(const struct predictions *p)
 	return (struct report_input){ .predictions = p, .path = "a.csv", .command = "chexnet report", .date = "2026-11-21", .resamples = 50, .seed = 1 };
 }
 
+/* Beside those of the report q, of the same images. */
+static inline void compare_with(struct report_input *in, struct predictions *q)
+{
+	memcpy(q->samples, in->predictions->samples, q->n * sizeof *q->samples);
+	in->other = q;
+	in->other_path = "b.csv";
+}
+
 /* The weights of p, and with those of b beside it q, of the same images. */
 static inline void compare_weights(struct report_input *in, struct predictions *p, const char *a, struct predictions *q, const char *b)
 {
 	strcpy(p->about.weights_hash, a);
-	memcpy(q->samples, p->samples, p->n * sizeof *p->samples);
 	if (b) {
 		strcpy(q->about.weights_hash, b);
-		in->other = q;
-		in->other_path = "b.csv";
+		compare_with(in, q);
 	}
 }
 

@@ -366,9 +366,7 @@ static void the_other_models_leak_and_split_are_told(void **state)
 	struct report_input in = input(&p);
 
 	(void)state;
-	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
-	in.other = &q;
-	in.other_path = "b.csv";
+	compare_with(&in, &q);
 	struct page page = make(&in);
 
 	assert_absent(page.text, "Leak");
@@ -428,11 +426,9 @@ static void no_p_is_zero(void **state)
 	struct report_input in = input(&p);
 
 	(void)state;
-	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
 	for (size_t i = 0; i < p.n * FINDINGS; i++)
 		q.logits[i] = p.samples[i / FINDINGS].labels >> i % FINDINGS & 1 ? 1.0f + (float)uniform() : -(float)uniform();
-	in.other = &q;
-	in.other_path = "b.csv";
+	compare_with(&in, &q);
 	for (in.resamples = 400; in.resamples <= 5000; in.resamples += 4600) {
 		struct page page = make(&in);
 

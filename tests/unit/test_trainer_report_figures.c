@@ -422,9 +422,7 @@ static void every_interval_goes_by_the_seed_that_the_json_names(void **state)
 
 	(void)state;
 	open_table(&table, &p);
-	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
-	in.other = &q;
-	in.other_path = "b.csv";
+	compare_with(&in, &q);
 	in.table = &table;
 	for (size_t i = 0; i < others.n; i++)
 		others.samples[i].patient += 1000000;

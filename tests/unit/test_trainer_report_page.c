@@ -11,11 +11,9 @@ static void ticks_of_a_scale_are_told_apart(void **state)
 	struct report_input in = input(&p);
 
 	(void)state;
-	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
 	for (size_t i = 0; i < p.n * FINDINGS; i++)
 		q.logits[i] = p.logits[i] + 0.02f * (float)uniform();
-	in.other = &q;
-	in.other_path = "b.csv";
+	compare_with(&in, &q);
 	struct page page = make(&in);
 	int scales = 0;
 
@@ -61,9 +59,7 @@ static void who_cannot_see_it_is_told(void **state)
 	struct report_input in = input(&p);
 
 	(void)state;
-	memcpy(q.samples, p.samples, p.n * sizeof *p.samples);
-	in.other = &q;
-	in.other_path = "b.csv";
+	compare_with(&in, &q);
 	struct page page = make(&in);
 
 	assert_sound(&page);
