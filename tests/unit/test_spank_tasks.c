@@ -195,6 +195,7 @@ static void given_counts_are_kept(void **state)
 	asks_for(STEP(.gpus = "a100:8", .ntasks_per_node = "2", .group = 2), 4);
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .nodes = "2"), 0);
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .gpus_per_node = "4"), 8);
+	asks_for(STEP(.gpus = "6", .ntasks_per_node = "2", .gpus_per_node = "4"), 6); /* which do not say how many nodes */
 	asks_for(STEP(.gpus = "8", .ntasks_per_node = "4", .share = true), 0);
 }
 
