@@ -351,8 +351,7 @@ int main(int argc, char **argv)
 		printf("# %d rank%s on %d node%s, back end %s: world formed in %.1f ms, first all-reduce verified %.1f ms after main() of the first rank, %.1f of the last\n%s",
 		       w->size, w->size > 1 ? "s" : "", w->nodes, w->nodes > 1 ? "s" : "", w->backend, most[0] * 1e3, most[1] * 1e3, -most[2] * 1e3,
 		       w->size > 1 ? "" : "# a rank alone sends nothing: srun --hvd -n RANKS hvd-bench measures\n");
-	if (!s.startup_only)
-		status = table(h, &s);
+	status = s.startup_only ? 0 : table(h, &s);
 	if (s.transports && !status)
 		status = report_transports(h);
 	if (hvd_close(h) && !status)

@@ -8,9 +8,8 @@
 bool transport_line(const char *line, struct pair *p)
 {
 	const char *at = strstr(line, "NCCL INFO Channel "), *colon = at ? strstr(at, " : ") : NULL, *via = colon ? strstr(colon, " via ") : NULL;
-	if (!via || sscanf(colon, " : %9d[%*[^]]] -> %9d[", &p->from, &p->to) != 2 || p->from < 0 || p->to < 0)
-		return false;
-	return sscanf(via, " via %23[^ \t\r\n]", p->how) == 1;
+	p->receives = via && strstr(colon, "[receive]");
+	return via && sscanf(colon, " : %9d[%*[^]]] -> %9d[", &p->from, &p->to) == 2 && p->from >= 0 && p->to >= 0 && sscanf(via, " via %23[^ \t\r\n]", p->how) == 1;
 }
 
 static int in_order(const void *a, const void *b)
@@ -41,12 +40,13 @@ int transport_table(FILE *out, struct pair *pairs, size_t n, const int *node, in
 	fprintf(out, "# from   to channels over\n");
 	for (size_t i = 0, next; i < n; i = next) {
 		const struct pair *p = &pairs[i];
-		for (next = i + 1; next < n && !in_order(p, &pairs[next]);)
-			next++;
+		size_t channels[2] = { 0 }; /* by the sending side, and by the other */
+		for (next = i; next < n && !in_order(p, &pairs[next]); next++)
+			channels[pairs[next].receives]++;
 		if (p->from >= ranks || p->to >= ranks)
 			continue; /* of another communicator */
 		const char *slow = complaint(p, node, infiniband);
-		fprintf(out, "%6d %4d %8zu %-20s%s%s\n", p->from, p->to, next - i, p->how, slow ? " WARNING: " : "", slow ? slow : "");
+		fprintf(out, "%6d %4d %8zu %-20s%s%s\n", p->from, p->to, channels[channels[0] < channels[1]], p->how, slow ? " WARNING: " : "", slow ? slow : "");
 		warnings += slow != NULL;
 	}
 	return warnings;

@@ -8,6 +8,7 @@
 
 struct pair {
 	int from, to; /* ranks */
+	bool receives; /* `to` says it: of a network NCCL says the same channel at both ends */
 	char how[24]; /* "P2P/IPC", "SHM", "NET/IB/0/GDRDMA", … as NCCL says it, cut */
 };
 
