@@ -151,7 +151,7 @@ void *hvd_alloc(struct hvd *h, size_t bytes)
 
 void hvd_free(struct hvd *h, void *p)
 {
-	if (!p)
+	if (!p || h->process != getpid()) /* a forked process has no thread that its requests would come to an end in */
 		return;
 	queue_drain(h); /* it may still be written to */
 	h->backend->free(h, p);
