@@ -28,7 +28,7 @@ static void negatives_and_empty_images_are_told_from_radiographs(void **state)
 	static const struct {
 		int frame, body;
 		enum tone_kind kind;
-	} cases[] = { { 10, 130, TONE_FINE },      { 245, 125, TONE_INVERTED }, { 130, 10, TONE_FINE },   { 180, 175, TONE_FINE },
+	} cases[] = { { 10, 130, TONE_FINE },      { 245, 125, TONE_INVERTED }, { 112, 70, TONE_INVERTED }, { 226, 198, TONE_FINE },
 		      { 3, 4, TONE_EMPTY },        { 252, 251, TONE_EMPTY },    { 20, 1, TONE_EMPTY },    { 120, 120, TONE_FINE },
 		      { 0, 0, TONE_EMPTY } };
 
