@@ -155,6 +155,7 @@ static void what_is_wrong_is_named(void **state)
 	char longer[SAMPLE_ID + 16];
 	snprintf(longer, sizeof longer, "%0*d,Mass\n", SAMPLE_ID, 7);
 	refused(mask_file(longer), EXIT_DATA, "is no image name");
+	refused(mask_file(",Mass\n"), EXIT_DATA, "mask.csv:1: \"\" is no image name");
 }
 
 /* Gradient of the classifier's row for class c, as a sum of magnitudes. */
