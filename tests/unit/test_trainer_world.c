@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "learn/model.h"
 #include "learn/world.h"
 
 enum { NODE_CPUS = 2048 };
@@ -71,6 +72,23 @@ static void what_the_step_gave_holds(void **state)
 	assert_int_equal(world_alone(&w, "test", &e), 0);
 	assert_int_equal(w.places->threads, 2000);
 	world_close(&w);
+}
+
+static void images_are_decoded_on_cpus_that_do_not_compute(void **state)
+{
+	(void)state;
+	static const struct {
+		int threads, beside_cpus, beside_gpu;
+	} cases[] = { { 1, 1, 1 }, { 7, 1, 7 }, { 15, 2, 15 }, { 72, 10, 16 } };
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct place places[] = { { .threads = 99 }, { .threads = cases[i].threads } };
+		struct hvd_world at = { .rank = 1, .size = 2 };
+		struct world w = { .at = &at, .places = places };
+
+		assert_int_equal(model_decode_threads(&(struct model){ .world = &w, .kind = ENGINE_CPU }), cases[i].beside_cpus);
+		assert_int_equal(model_decode_threads(&(struct model){ .world = &w, .kind = ENGINE_CUDA }), cases[i].beside_gpu);
+	}
 }
 
 /* A driver that shows a GPU, and no libraries but those of Python's wheels. */
@@ -391,6 +409,7 @@ int main(void)
 		cmocka_unit_test(a_rank_has_the_threads_of_its_cpus),
 		cmocka_unit_test(ranks_divide_a_quota_that_they_share),
 		cmocka_unit_test(what_the_step_gave_holds),
+		cmocka_unit_test(images_are_decoded_on_cpus_that_do_not_compute),
 		cmocka_unit_test_setup_teardown(an_error_is_said_once_with_the_ranks_that_it_is_of, scratch_make, scratch_remove),
 		cmocka_unit_test(a_log_is_not_closed_while_its_end_is_told),
 		cmocka_unit_test_setup_teardown(a_log_gets_its_end_where_a_file_is_cut_while_it_is_read, scratch_make, scratch_remove),

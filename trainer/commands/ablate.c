@@ -108,7 +108,7 @@ static int open_side(struct side *s, const struct ablation_run *run, struct erro
 		s->pixels[i] = (uint8_t)((i * 2654435761u) >> 13);
 	struct loader_conf lc = {
 		.dataset = run->data, .seed = run->conf->seed, .batch = s->conf.batch, .micros = s->micros, .rank = run->world->at->rank,
-		.ranks = run->world->at->size, .threads = run->conf->decode_threads, .depth = DEPTH,
+		.ranks = run->world->at->size, .threads = model_decode_threads(&s->model), .depth = DEPTH,
 	};
 
 	if (!e->code && s->feed == FEED_AHEAD)

@@ -8,7 +8,7 @@
 struct ablate_conf {
 	struct model_conf model; /* as asked for; a knob changes one thing of it */
 	const char *data;        /* prepared data set, or NULL: synthetic X-rays */
-	int decode_threads, steps, rounds;
+	int steps, rounds;
 	int json;
 	uint64_t seed;
 };

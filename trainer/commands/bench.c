@@ -190,7 +190,7 @@ static int tell(struct bench *b, struct error *e)
 static int run_ablation(struct bench *b, struct error *e)
 {
 	struct ablate_conf conf = {
-		.model = model_conf_of(b->conf, &b->world), .data = b->conf->data, .decode_threads = 1, .steps = b->conf->steps, .rounds = b->conf->rounds,
+		.model = model_conf_of(b->conf, &b->world), .data = b->conf->data, .steps = b->conf->steps, .rounds = b->conf->rounds,
 		.seed = b->conf->seed,
 	};
 

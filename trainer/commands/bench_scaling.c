@@ -125,7 +125,7 @@ static int measure_real(struct scaling *s, struct turn *t, struct bench_run *run
 	struct loader *feed = NULL;
 	struct loader_conf conf = {
 		.dataset = s->data, .seed = s->conf->seed, .batch = run->model_conf.batch, .micros = 1, .rank = t->part.at->rank, .ranks = t->part.at->size,
-		.image_size = run->model_conf.network.image_size, .threads = 1 + t->part.places[t->part.at->rank].threads / 8, .depth = DEPTH,
+		.image_size = run->model_conf.network.image_size, .threads = model_decode_threads(&run->model), .depth = DEPTH,
 	};
 	uint64_t *kept = run->kept;
 

@@ -38,7 +38,7 @@ static const struct option options[] = {
 	       .min = 0, .max = 1024),
 	OPTION(CHOICE, struct eval_conf, crops, "crops", "NAME", "none", "ten: mean probability over corners and middle, each also mirrored", .choices = crops_choices),
 	OPTION(INT, struct eval_conf, batch, "batch", "N", "16", "images at a time and rank", .min = 1, .max = 4096),
-	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "1", "threads that decode images", .min = 1, .max = 256),
+	OPTION(INT, struct eval_conf, decode_threads, "decode-threads", "N", "0", "threads that decode images; 0: as in training", .min = 0, .max = 256),
 	OPTION(INT, struct eval_conf, resamples, "resamples", "N", RESAMPLES_DEFAULT, "bootstrap resamples of patients behind each interval, 100 or more; 0: none",
 	       .min = 100, .max = 100000, .or_0 = 1),
 	OPTION(U64, struct eval_conf, seed, "seed", "N", "1", "of the resamples"),
@@ -282,7 +282,7 @@ static int judge(struct eval *v, struct error *e)
 	struct evaluation ev;
 	struct calibration_table c;
 	struct evaluation_conf conf = {
-		.dataset = v->data, .decode_threads = v->conf->decode_threads, .resamples = v->conf->resamples, .seed = v->conf->seed,
+		.dataset = v->data, .decode_threads = v->conf->decode_threads ? v->conf->decode_threads : model_decode_threads(&v->model), .resamples = v->conf->resamples, .seed = v->conf->seed,
 		.leaked = v->leaked, .leaky = v->notes.leaky, .trained_on = v->notes.trained_on, .untrained = v->notes.untrained, .crops = (enum crops)v->conf->crops,
 		.tell = "chexnet eval",
 	};

@@ -173,7 +173,7 @@ int train_steps(struct train *t, struct error *e);
 /* Takes the best weights, judges them on the test split, writes model.safetensors. Return values as train_steps(). */
 int train_finish(struct train *t, struct error *e);
 
-/* --decode-threads, also of an evaluation: by default few cores beside the ones that compute. */
+/* --decode-threads, also of an evaluation. */
 int train_decode_threads(const struct train *t);
 /* Decode threads from here to the end of the stream; collective. */
 int train_open_loader(struct train *t, struct error *e);

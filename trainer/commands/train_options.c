@@ -24,7 +24,7 @@ const struct option train_options[] = {
 	       .min = 0, .max = 99999),
 	OPTION(FLAG, struct train_conf, augment, "augment", NULL, "yes", "random window and mirroring in training"),
 	OPTION(FLAG, struct train_conf, allow_leak, "allow-leak", NULL, NULL, "train although splits share patients, and stamp every result"),
-	OPTION(INT, struct train_conf, decode_threads, "decode-threads", "N", "0", "threads that decode images; 0: one, and one more per 8 CPUs",
+	OPTION(INT, struct train_conf, decode_threads, "decode-threads", "N", "0", "threads that decode images; 0: where a GPU computes up to 16, as this rank's share of its CPUs allows, else one, and one more per 8 CPUs",
 	       .min = 0, .max = 256),
 	OPTION(INT, struct train_conf, data_memory, "data-memory", "MIB", "-1",
 	       "memory of a rank for decoded images, which then are decoded once; 0: none; -1: its share of a quarter of what is available",

@@ -451,9 +451,7 @@ static int setup_model(struct train *t, struct error *e)
 
 int train_decode_threads(const struct train *t)
 {
-	int threads = t->world->places[t->world->at->rank].threads;
-
-	return t->conf->decode_threads ? t->conf->decode_threads : 1 + threads / 8;
+	return t->conf->decode_threads ? t->conf->decode_threads : model_decode_threads(&t->model);
 }
 
 static int keep_images(struct train *t, struct error *e)

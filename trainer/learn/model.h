@@ -76,6 +76,9 @@ const char *model_fallback(const struct world *w, enum engine_choice choice);
 int model_open(struct model *m, struct world *w, const struct model_conf *conf, struct error *e);
 void model_close(struct model *m);
 
+/* Threads to decode images with, unless an option says: beside a GPU this rank's share of the CPUs, beside CPUs that compute few. */
+int model_decode_threads(const struct model *m);
+
 /* engine_train() with the reason of a failure in *e, be it the engine's or the world's. */
 int model_train(struct model *m, const struct engine_batch *batch, int micro, int micros, double lr, uint64_t *token, struct error *e);
 
