@@ -175,9 +175,12 @@ static int tell(struct bench *b, struct error *e)
 	double median = quantile(run->seconds, (size_t)n, 0.5), rate = b->conf->batch * ranks / median;
 
 	const char *fallback = model_fallback(&b->world, (enum engine_choice)b->conf->engine.engine);
+	const char *advice = precision_advice(&b->conf->engine, run->model.kind);
 
 	if (fallback)
 		fprintf(stderr, "chexnet bench: %s\n", fallback);
+	if (advice)
+		fprintf(stderr, "chexnet bench: %s\n", advice);
 	if (b->conf->json)
 		return print_json(b, rate, e);
 	printf("%s, %s, %s, %d pixels, %d rank%s x batch %d\n", run->model.plan.model, engine_describe(run->model.engine), precision_choices[b->conf->engine.precision],

@@ -46,6 +46,13 @@ int threads_from_options(const struct engine_options *o, const struct world *w)
 	return o->threads ? o->threads : w->places[w->at->rank].threads;
 }
 
+const char *precision_advice(const struct engine_options *o, enum engine_kind kind)
+{
+	if (kind != ENGINE_CUDA || o->precision_typed)
+		return NULL;
+	return "fp32, the default, leaves the GPU's tensor cores unused: --precision=bf16 computes with them (fp16 on GPUs before Ampere)";
+}
+
 int check_weights(const char *path, int typed, struct error *e)
 {
 	if (!path)

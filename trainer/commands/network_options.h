@@ -17,6 +17,7 @@ struct network_options {
 struct engine_options {
 	int engine;    /* enum engine_choice */
 	int precision; /* enum precision */
+	int precision_typed;
 	int threads;
 };
 
@@ -35,7 +36,8 @@ extern const char *const engine_choices[], *const engine_others[], *const precis
 	OPTION_GROUP("Engine"), \
 	OPTION(CHOICE, config, field.engine, "engine", "NAME", "auto", "what computes; auto: the GPU where there is one, else the CPU", \
 	       .choices = engine_choices, .others = engine_others), \
-	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices), \
+	OPTION(CHOICE, config, field.precision, "precision", "NAME", "fp32", "arithmetic of convolutions", .choices = precision_choices, \
+	       .typed = offsetof(config, field.precision_typed)), \
 	OPTION(INT, config, field.threads, "threads", "N", "0", "CPU threads for computing; 0: HVD_THREADS or this rank's share of its CPUs, or of a quota on their time (cgroups)", \
 	       .min = 0, .max = 1024)
 
@@ -50,6 +52,9 @@ int threads_from_options(const struct engine_options *o, const struct world *w);
 
 /* The size that a file of weights notes, or where it does not, that which --OPTION was given; 0: neither says. Negative, EXIT_USAGE: they differ. */
 int size_of_weights(const char *path, const char *option, int noted, int typed, struct error *e);
+
+/* What a GPU would do better with another --precision than the default; NULL where there is nothing to say. */
+const char *precision_advice(const struct engine_options *o, enum engine_kind kind);
 
 /* EXIT_USAGE where --weights (or --checkpoint) was not typed, or more than once: nobody is to take one model's results for those of several. */
 int check_weights(const char *path, int typed, struct error *e);

@@ -189,6 +189,8 @@ void tell_start(struct train *t)
 	log_say(&t->log, "%s, %zu parameters, %d pixels of %d; %s; %s; %d gradient buckets; %.0f MiB", t->model.plan.model, t->model.plan.n_weights,
 		t->network.image_size, t->at.source_size, engine_describe(t->model.engine), t->at.precision, hvd_plan_buckets(t->model.buckets),
 		(double)(engine_memory(t->model.engine) + loader_memory(t->loader)) / 1048576);
+	if (precision_advice(&conf->engine, t->model.kind))
+		log_say(&t->log, "%s", precision_advice(&conf->engine, t->model.kind));
 	say_uncovered(t);
 	print_split(t, t->train);
 	print_split(t, t->val);
