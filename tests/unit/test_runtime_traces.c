@@ -174,11 +174,16 @@ static void a_timeline_has_the_waits_of_every_bucket(void **state)
 	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s 2>&1 | grep waits", folder, 0, "bucket 5000 waits");
 	/* into one file with the summary, and behind it, as into a pipe */
 	expect_output("f=%s/both; ${BUILD:-build}/hvd-trace -o /dev/stdout %s >$f 2>/dev/null && head -n 1 $f && grep -c QUEUE $f", folder, 0, "1 rank, 19 steps, 100.00 ms a step\n20\n");
+	/* where a machine has ended, a page may not have been written: its records are of no step */
+	for (int i = 0; i < 60; i++)
+		t->record[i].step += 4000000000;
+	t->record[0] = (struct trace_record){ 0 };
+	expect_output("${BUILD:-build}/hvd-trace %s", folder, 0, "1 rank, 19 steps, 100.00 ms a step\n");
 	/* of a damaged trace, too, each is in the thread that is named */
 	for (int i = 0; i < 60; i++)
 		t->record[i].index += t->record[i].index ? INT32_MAX - 5000 : 0;
 	munmap(t, sizeof *t);
-	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s | grep -c '2147483649,\"name\":\"QUEUE\"'", folder, 0, "20\n");
+	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s | grep -c '2147483649,\"name\":\"QUEUE\"'", folder, 0, "19\n");
 	for (int i = 0; i < 2 && !access("/dev/full", F_OK); i++) /* help that is lost is told */
 		expect_output(i ? "${BUILD:-build}/hvd-bench --version 2>&1 >/dev/full" : "${BUILD:-build}/hvd-trace --help 2>&1 >/dev/full", folder, 70, "what was printed is not complete: No space left on device");
 	expect_output("rm -r %s", folder, 0, "");
