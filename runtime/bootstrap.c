@@ -331,8 +331,8 @@ static int boot_from_pmix(struct boot *b, char *why)
 int boot_from_step(struct boot *b, char *why)
 {
 	const char *node = getenv("SLURMD_NODENAME"), *wishes = getenv("SLURM_HVD_STEP");
-	bool pmix = getenv("PMIX_NAMESPACE");
-	int tasks = number_in("SLURM_STEP_NUM_TASKS");
+	const char *pmix = getenv("PMIX_NAMESPACE");
+	int tasks = pmix && strncmp(pmix, "slurm.", 6) ? 0 : number_in("SLURM_STEP_NUM_TASKS"); /* in an mpirun's world the step is what that runs in */
 	*b = (struct boot){ .deadline = b->deadline, .size = 1, .nodes = 1 };
 	/* The Slurm plugin takes its variable out of the tasks that it has placed. "hide-gpus": srun has switched Slurm's own GPU binding
 	 * off, so that all tasks of a node without the plugin would use the first GPU, where there is one. */
