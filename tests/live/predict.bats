@@ -3,7 +3,7 @@
 
 load trained
 
-@test "maps of images with the same name do not take each other's place" {
+@test "maps of images with the same name do not take each other's place, nor count twice in the pointing game" {
 	mkdir -p a b
 	first=$(find tree/images -name '*.png' | sort | head -n 1)
 	cp "$first" a/frontal.png
@@ -12,6 +12,7 @@ load trained
 	cp "$first" b/1.2.840.10009.PNG
 	refuses 64 "a/frontal.png b/frontal.png both" chexnet predict --weights run1/model.safetensors --threads 1 --maps names a/frontal.png "$first" b/frontal.png
 	[ ! -e names ]
+	refuses 64 "a/frontal.png b/frontal.png --boxes name twice" chexnet predict --weights run1/model.safetensors --threads 1 --boxes tree/BBox_List_2017.csv a/frontal.png "$first" b/frontal.png
 	run chexnet predict --weights run1/model.safetensors --threads 1 --maps names --finding Mass b/1.2.840.10008.png b/1.2.840.10009.PNG a/frontal.png a/frontal.png
 	echo "$output"
 	[ "$status" -eq 0 ]

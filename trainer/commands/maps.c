@@ -75,6 +75,26 @@ int maps_check_names(const char *directory, const char *finding, int n, char **p
 	return -e->code;
 }
 
+static int by_file_name(const void *a, const void *b)
+{
+	return strcmp(file_name(*(char *const *)a), file_name(*(char *const *)b));
+}
+
+int maps_check_once(int n, char **paths, struct error *e)
+{
+	char **sorted = malloc((size_t)n * sizeof *sorted);
+
+	if (!sorted)
+		return fail(e, EXIT_INTERNAL, "no memory for the names of %d images", n);
+	memcpy(sorted, paths, (size_t)n * sizeof *sorted);
+	qsort(sorted, (size_t)n, sizeof *sorted, by_file_name);
+	for (int i = 1; i < n; i++)
+		if (by_file_name(&sorted[i - 1], &sorted[i]) == 0)
+			fail(e, EXIT_USAGE, "%s and %s: --boxes goes by the name of an image, which would count twice: give it once", sorted[i - 1], sorted[i]);
+	free(sorted);
+	return -e->code;
+}
+
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
 static int choose_finding(struct maps *m, const char *finding, struct error *e)

@@ -46,6 +46,9 @@ struct shown {
  * the option, or NULL. */
 int maps_check_names(const char *directory, const char *finding, int n, char **paths, struct error *e);
 
+/* EXIT_USAGE where two of the images have one name, by which boxes are found. */
+int maps_check_once(int n, char **paths, struct error *e);
+
 /* directory, finding and boxes are the options, NULL where they are not given; at least one of the first and the last is. Errors of the engine
  * are in *engine_error. To be closed on errors too. */
 int maps_open(struct maps *m, const char *directory, const char *finding, const char *boxes, const struct net_plan *plan, struct engine *engine,

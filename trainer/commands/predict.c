@@ -477,6 +477,8 @@ static int run(int argc, char **argv)
 		rc = fail(&e, EXIT_USAGE, "--finding=%s says what --maps=DIR shows, which is not given", conf.finding);
 	if (rc == 0 && conf.maps)
 		rc = maps_check_names(conf.maps, conf.finding, n, argv + 1, &e);
+	if (rc == 0 && conf.boxes)
+		rc = maps_check_once(n, argv + 1, &e);
 	if (rc == 0)
 		rc = predict(&conf, n, argv + 1, &e);
 	else if (rc == 1)
