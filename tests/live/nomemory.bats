@@ -48,6 +48,10 @@ everywhere() { # COMMAND…: writes to the directory it is in
 
 @test "synth" { everywhere chexnet synth --out tree --images 20 --size 32 --threads 1; }
 @test "prepare" { everywhere chexnet prepare nih ../tree set --size 32 --threads 1; }
+@test "prepare, as JPEG" {
+	chexnet synth --out large --images 6 --size 256 >/dev/null
+	everywhere chexnet prepare nih ../large set --format jpeg --threads 1
+}
 @test "audit" { everywhere chexnet audit --json ../tree --threads 1; }
 @test "eval" { everywhere chexnet eval --json --data ../set --weights ../run/model.safetensors --resamples 100 --threads 1; }
 @test "predict" { everywhere chexnet predict --json --weights ../run/model.safetensors --threads 1 "$SCRATCH"/tree/images/*[05]_000.png; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Preloaded into chexnet: the N-th time that it, or cJSON for it, asks for memory, there is none. N is $NO_MEMORY_AT; 0: count only. Without $NO_MEMORY
+ * Preloaded into chexnet: the N-th time that it, or cJSON or libjpeg for it, asks for memory, there is none. N is $NO_MEMORY_AT; 0: count only. Without $NO_MEMORY
  * in the environment nothing happens; the file that it names gets the number of calls at the end. */
 #include <errno.h>
 #include <link.h>
@@ -27,13 +27,13 @@ static long wanted = -1;
 enum { MOST_CODE = 16 };
 static struct {
 	uintptr_t begin, end;
-} code[MOST_CODE]; /* of chexnet and cJSON: cuDNN asks 350,000 times, which takes seconds where dladdr() looks each up */
+} code[MOST_CODE]; /* of these alone: cuDNN asks 350,000 times, which takes seconds where dladdr() looks each up */
 static int n_code;
 
 static int find_code(struct dl_phdr_info *object, size_t size, void *first)
 {
 	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
-	const int ours = *(int *)first ? strcmp(program_invocation_short_name, "chexnet") == 0 : strncmp(name, "libcjson", 8) == 0;
+	const int ours = *(int *)first ? strcmp(program_invocation_short_name, "chexnet") == 0 : strncmp(name, "libcjson", 8) == 0 || strncmp(name, "libjpeg", 7) == 0;
 
 	(void)size;
 	*(int *)first = 0; /* the program is first, without a name */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <jpeglib.h>
+#include <turbojpeg.h>
 
 #include "image/image.h"
 
@@ -26,9 +27,12 @@ uint8_t *encode_jpeg(const uint8_t *pixels, int width, int height, int quality, 
 {
 	struct jpeg_compress_struct c;
 	struct jump jump;
-	unsigned char *file = NULL;
-	unsigned long length = 0;
+	/* the most there can be, with the markers: libjpeg frees a room that it outgrows, and where there is no memory then tells nobody of the next one */
+	unsigned long length = tjBufSize(width, height, TJSAMP_GRAY) + (unsigned long)height;
+	unsigned char *file = malloc(length);
 
+	if (!file)
+		return NULL;
 	c.err = jpeg_std_error(&jump.manager);
 	jump.manager.error_exit = on_error;
 	jump.manager.output_message = say_nothing;
