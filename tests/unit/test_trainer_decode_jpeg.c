@@ -350,7 +350,7 @@ static void a_gray_jpeg_with_a_code_of_all_ones_is_refused(void **state)
 /* A progressive file of `scans` scans, to be freed: the last of those that it needs, again and again, of which libjpeg-turbo does not warn. */
 static uint8_t *many_scans(int components, int scans, size_t *size)
 {
-	enum { SIDE = 24 };
+	enum { SIDE = 64 };
 	JSAMPLE pixels[SIDE * 3], *row = pixels;
 	struct jpeg_compress_struct c;
 	struct jpeg_error_mgr errors;
@@ -406,6 +406,25 @@ static void a_jpeg_of_more_scans_than_any_encoder_makes_is_refused(void **state)
 		}
 }
 
+/* As an image that is damaged prepare and audit would name it. */
+static void a_jpeg_for_which_there_is_no_memory_is_not_called_damaged(void **state)
+{
+	struct image image;
+	struct error e = { 0 };
+	size_t size;
+	uint8_t *file = many_scans(1, 2, &size);
+
+	(void)state;
+	setenv("JPEGMEM", "1", 1); /* libjpeg's own limit, in kilobytes, of a decoder that is made now */
+	struct decoder *poor = decoder_new();
+	unsetenv("JPEGMEM");
+	assert_int_equal(decode_image(poor, file, size, &image, &e), -EXIT_INTERNAL);
+	e = (struct error){ 0 };
+	assert_int_equal(decode_image(decoder, file, size, &image, &e), 0);
+	decoder_free(poor);
+	free(file);
+}
+
 /* The second could be another size than the pixels are then taken for. */
 static void a_jpeg_of_two_frames_is_refused(void **state)
 {
@@ -437,6 +456,7 @@ int main(void)
 		cmocka_unit_test(a_gray_jpeg_that_goes_on_behind_its_data_is_read_no_farther_than_there_is_room),
 		cmocka_unit_test(a_gray_jpeg_with_a_code_of_all_ones_is_refused),
 		cmocka_unit_test(a_jpeg_of_more_scans_than_any_encoder_makes_is_refused),
+		cmocka_unit_test(a_jpeg_for_which_there_is_no_memory_is_not_called_damaged),
 		cmocka_unit_test(a_jpeg_of_two_frames_is_refused),
 		cmocka_unit_test(encoded_jpegs_have_a_marker_after_each_row_of_blocks),
 	};

@@ -27,7 +27,10 @@ static int check_gray(const uint8_t *rgb, int width, int height, struct error *w
 /* After an error in a header libturbojpeg 2.1 leaves the decompressor in the middle of it, and the next, sound file fails. */
 static int fail_anew(struct decoder *d, struct error *why)
 {
-	fail(why, EXIT_DATA, "JPEG: %s", tjGetErrorStr2(d->jpeg));
+	const char *reason = tjGetErrorStr2(d->jpeg);
+
+	/* "Insufficient memory", "Memory allocation failure"; "Backing store not supported" or "Memory limit exceeded" beyond $JPEGMEM */
+	fail(why, strstr(reason, "emory") || strstr(reason, "Backing") ? EXIT_INTERNAL : EXIT_DATA, "JPEG: %s", reason);
 	tjDestroy(d->jpeg);
 	d->jpeg = tjInitDecompress();
 	return -why->code;
