@@ -79,7 +79,7 @@ teardown() { cluster_logs; }
 	run in_cluster "${step[@]}" "$BUILD/cuda/chexnet" doctor
 	echo "$output"
 	[ "$status" -eq 0 ]
-	[[ $output == *"ok       GPU        named on no rank: the first that a driver shows computes"* && $output == *"cuda: CPU shim"* && $output != *"none on any rank"* ]]
+	[[ $output == *"ok       GPU        named on no rank: the first that a driver shows computes"* && $output == *"cuda: CPU shim"* && $output == *"engine     fp32, the default, leaves"* && $output != *"none on any rank"* ]]
 	[ "$(grep -cE '^ +0 +n1 +not named ' <<<"$output")" -eq 1 ]
 	run in_cluster srun -n2 "${step[@]:1}" "$BUILD/cuda/chexnet" doctor
 	echo "$output"

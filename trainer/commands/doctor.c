@@ -315,6 +315,8 @@ static int check_engine(struct doctor *d, struct error *e)
 		    engine_describe(m.engine), loss);
 		if (fallback)
 			say(d, VERDICT_OK, "engine", "%s", fallback);
+		if (precision_advice(&d->conf->engine, m.kind))
+			say(d, VERDICT_OK, "engine", "%s", precision_advice(&d->conf->engine, m.kind));
 	}
 	model_close(&m);
 	return e->code ? -e->code : 0;
