@@ -180,6 +180,165 @@ static void texts_of_charts_lie_inside_them(void **state)
 	}
 }
 
+/* ---- what is drawn ------------------------------------------------------------------------------------ */
+
+enum { MOST_POINTS = 4000 };
+
+struct drawn {
+	double x[MOST_POINTS], y[MOST_POINTS]; /* 0 to 1 of the frame, upwards */
+	int n;
+};
+
+/* Where (0, 0) and (1, 1) are, as the diagonal of a ROC curve has them. */
+struct frame {
+	double x0, y0, x1, y1;
+};
+
+static double attribute(const char *tag, const char *name)
+{
+	char text[16];
+
+	snprintf(text, sizeof text, " %s=\"", name);
+	const char *at = strstr(tag, text);
+
+	assert_true(at && at < strchr(tag, '>'));
+	return strtod(at + strlen(text), NULL);
+}
+
+static struct frame frame_of(const char *line)
+{
+	return (struct frame){ attribute(line, "x1"), attribute(line, "y1"), attribute(line, "x2"), attribute(line, "y2") };
+}
+
+/* Pairs of numbers up to the next quote. */
+static void read_points(const char *at, const struct frame *frame, struct drawn *d)
+{
+	double v[2];
+	int n = 0;
+
+	for (d->n = 0; *at != '"'; at++) {
+		char *end;
+
+		if (!isdigit((unsigned char)*at) && *at != '-')
+			continue;
+		v[n++ % 2] = strtod(at, &end);
+		at = end - 1;
+		if (n % 2)
+			continue;
+		assert_in_range(d->n, 0, MOST_POINTS - 1);
+		d->x[d->n] = (v[0] - frame->x0) / (frame->x1 - frame->x0);
+		d->y[d->n++] = (v[1] - frame->y0) / (frame->y1 - frame->y0);
+	}
+}
+
+static double area_below(const struct drawn *d)
+{
+	double area = 0;
+
+	for (int i = 1; i < d->n; i++)
+		area += (d->x[i] - d->x[i - 1]) * (d->y[i] + d->y[i - 1]) / 2;
+	return area;
+}
+
+/* The band goes from 0 to 1, and the curve does not leave it. */
+static void assert_within(const struct drawn *curve, const struct drawn *band)
+{
+	const int n = band->n / 2;
+
+	assert_true(n > 10 && band->n == 2 * n && fabs(band->x[0]) < 0.01 && fabs(band->x[n - 1] - 1) < 0.01);
+	for (int i = 0; i < n; i++) {
+		double x = band->x[i], low = 1, high = 0;
+
+		for (int k = 1; k < curve->n; k++)
+			if (curve->x[k - 1] <= x + 0.006 && curve->x[k] >= x - 0.006) {
+				low = fmin(low, fmin(curve->y[k - 1], curve->y[k]));
+				high = fmax(high, fmax(curve->y[k - 1], curve->y[k]));
+			}
+		if (x + 0.006 < curve->x[0])
+			continue; /* a precision begins at the first finding that is found */
+		assert_true(fabs(band->x[band->n - 1 - i] - x) < 0.001 && band->y[i] <= band->y[band->n - 1 - i]);
+		if (band->y[i] > high + 0.01 || band->y[band->n - 1 - i] < low - 0.01)
+			fail_msg("at %.2f the band is %.3f to %.3f, the curve %.3f to %.3f", x, band->y[i], band->y[band->n - 1 - i], low, high);
+	}
+}
+
+/* The text behind `what` in a chart, which has to be there. */
+static const char *behind(const char *svg, const char *what)
+{
+	const char *at = strstr(svg, what);
+
+	assert_true(at && at < strstr(svg, "</svg>"));
+	return at + strlen(what);
+}
+
+/* A chart's curves have the areas that its title says: its own, and that of the model beside it. */
+static void assert_areas(const char *svg, const char *measure, const struct frame *frame, double within)
+{
+	struct drawn curve, band, other;
+	char *end;
+	const double own = strtod(behind(svg, measure), &end), beside = strtod(end + strlen(", of B "), NULL);
+
+	read_points(behind(svg, "<polyline class=\"line a\" points=\""), frame, &curve);
+	read_points(behind(svg, "<polyline class=\"line b\" points=\""), frame, &other);
+	read_points(behind(svg, "<path class=\"band a\" d=\""), frame, &band);
+	assert_close(area_below(&curve), own, within);
+	assert_close(area_below(&other), beside, within);
+	assert_within(&curve, &band);
+}
+
+static void curves_are_drawn_where_their_figures_are(void **state)
+{
+	struct predictions p = draw(1500, 2), q = draw(1500, 2);
+	struct report_input in = input(&p);
+	struct frame frame = { 0 };
+	int roc = 0, pr = 0, reliability = 0;
+
+	(void)state;
+	for (size_t i = 0; i < p.n * FINDINGS; i++)
+		q.logits[i] = p.logits[i] + 2 * (float)uniform();
+	in.resamples = 200;
+	compare_with(&in, &q);
+	struct page page = make(&in);
+
+	for (const char *svg = page.text; (svg = strstr(svg, "<svg ")); svg++) {
+		const char *label = behind(svg, "aria-label=\""), *end = strstr(svg, "</svg>");
+
+		if (strncmp(label, "ROC curve", 9) == 0) {
+			frame = frame_of(behind(svg, "<line class=\"rule\""));
+			assert_areas(svg, ", AUROC ", &frame, 0.005);
+			roc++;
+		} else if (strncmp(label, "Precision", 9) == 0) {
+			struct frame share = frame_of(behind(svg, "<line class=\"rule\""));
+			int f = pr++, positives = 0;
+
+			for (size_t i = 0; i < p.n; i++)
+				positives += p.samples[i].labels >> f & 1;
+			assert_close((share.y0 - frame.y0) / (frame.y1 - frame.y0), (double)positives / (double)p.n, 0.002);
+			assert_areas(svg, ", average precision ", &frame, 0.02);
+		} else if (strncmp(label, "Reliability", 11) == 0) {
+			const char *bar = svg, *dot = svg;
+			int n = 0;
+
+			for (reliability++; (dot = strstr(dot, "<circle class=\"dot a\"")) && dot < end; dot++, n++) {
+				bar = strstr(bar + 1, "<line class=\"bar a\"");
+				assert_true(bar && bar < end && attribute(bar, "x1") == attribute(dot, "cx") && attribute(bar, "x2") == attribute(dot, "cx"));
+				assert_true(attribute(bar, "y1") >= attribute(dot, "cy") && attribute(dot, "cy") >= attribute(bar, "y2"));
+			}
+			assert_in_range(n, 2, 20);
+		}
+	}
+	assert_int_equal(occurrences(page.text, ">1 − specificity</text>"), FINDINGS - 2);
+	assert_int_equal(occurrences(page.text, ">recall</text>"), FINDINGS - 2);
+	assert_int_equal(occurrences(page.text, "A, solid"), 2);
+	assert_int_equal(occurrences(page.text, "Not for findings that too few patients show, or do not: Pleural Thickening, Hernia (fewer than "), 4);
+	assert_int_equal(roc, FINDINGS - 2);
+	assert_int_equal(pr, FINDINGS - 2);
+	assert_int_equal(reliability, FINDINGS - 2);
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
 static void its_size_does_not_grow_with_the_images(void **state)
 {
 	struct predictions few = draw(3000, 0), many = draw(24000, 0);
@@ -206,6 +365,7 @@ int main(void)
 		cmocka_unit_test(names_cannot_break_out_of_the_page),
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
+		cmocka_unit_test(curves_are_drawn_where_their_figures_are),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),
 	};
 
