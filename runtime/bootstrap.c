@@ -169,9 +169,8 @@ static int connect_to_pmix(struct boot *b, char *why)
 	struct pmix *p = b->state;
 	if (p->open)
 		return 0;
-	int status = load(p, why);
-	if (status)
-		return status;
+	if (load(p, why))
+		return HVD_EBOOT;
 	p->refused = p->refused ? p->refused : initialise(p, b->deadline); /* which would wait once more */
 	if (p->refused)
 		return unusable(p, "PMIx_Init", p->refused, why);
@@ -185,9 +184,8 @@ static int publish(struct boot *b, const void *card, size_t bytes, char *why)
 {
 	struct pmix *p = b->state;
 	pmix_value_t v = { .type = PMIX_BYTE_OBJECT };
-	int status = connect_to_pmix(b, why);
-	if (status)
-		return status;
+	if (connect_to_pmix(b, why))
+		return HVD_EBOOT;
 	node_serve(&p->node, card, bytes);
 	v.data.bo.bytes = (char *)(uintptr_t)card;
 	v.data.bo.size = bytes;
@@ -317,10 +315,9 @@ static int boot_from_pmix(struct boot *b, char *why)
 	b->finish = finish;
 	if (known_from_slurm(b, &p->node))
 		return 0;
-	int status = connect_to_pmix(b, why);
-	if (status) {
+	if (connect_to_pmix(b, why)) {
 		finish(b);
-		return status;
+		return HVD_EBOOT;
 	}
 	b->rank = (int)p->me.rank;
 	b->nodes = (int)number(p, PMIX_NUM_NODES, 2);
