@@ -129,7 +129,9 @@ bool peer_post(struct peer *p, const struct wire_header *header, const void *dat
 static void end_silent_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
-	char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), name[64];
+	const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), *first_group = getenv("SLURM_JOB_ID_HET_GROUP_0");
+	const bool groups = job && first_group && !strcmp(job, first_group);
+	char variable[48], name[128][64] /* as many groups as Slurm allows */, *command[COUNT(name) + 3] = { "scancel", "--signal=KILL" };
 	bool alone = true, first = true;
 	if (!p->silent)
 		return; /* it hears that it was given up */
@@ -145,10 +147,11 @@ static void end_silent_locked(struct mesh *m, int rank)
 	}
 	if (!alone || !first || !m->armed || !job || !step)
 		return;
-	snprintf(name, sizeof name, "%s.%s", job, step);
-	char *const command[] = { "scancel", "--signal=KILL", name, NULL };
-	pid_t child;
-	posix_spawnp(&child, command[0], NULL, NULL, command, environ); /* without scancel the step lasts until its time limit; a SIGTERM of Slurm's does not end it before */
+	for (size_t g = 0; job && g < COUNT(name); job = groups ? getenv(variable) : NULL, g++) { /* each group has its own step of this number, all tasks the first one's job */
+		snprintf(command[g + 2] = name[g], sizeof name[g], "%s.%s", job, step);
+		snprintf(variable, sizeof variable, "SLURM_JOB_ID_HET_GROUP_%zu", g + 1);
+	}
+	posix_spawnp(&(pid_t){ 0 }, command[0], NULL, NULL, command, environ); /* without scancel the step lasts until its time limit; a SIGTERM of Slurm's does not end it before */
 }
 
 /* A rank that may be alive is told that the others go on without it; it is no longer listened to. Where it stands still its link may be

@@ -175,14 +175,18 @@ static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **s
 	(void)state;
 	char said[64];
 	int status[RANKS_MAX];
+	setenv("SLURM_JOB_ID_HET_GROUP_1", "18", 1);
 	for (int neighbour = 0; neighbour < 2; neighbour++) {
+		setenv("SLURM_JOB_ID_HET_GROUP_0", neighbour ? "17" : "16", 1); /* 16: of the job that this one was submitted in */
 		run_beside_scancel(neighbour ? "abab" : "aba", toil_until_stopped_alone, status, said);
-		assert_string_equal(said, "--signal=KILL 17.3\n"); /* by one of those that are left */
+		assert_string_equal(said, neighbour ? "--signal=KILL 17.3 18.3\n" : "--signal=KILL 17.3\n"); /* by one of those that are left */
 		assert_true(WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGKILL);
 		assert_int_equal(WEXITSTATUS(status[0]), 70);
 		assert_int_equal(WEXITSTATUS(status[2]), 70);
 		assert_true(!neighbour || !status[3]);
 	}
+	unsetenv("SLURM_JOB_ID_HET_GROUP_0");
+	unsetenv("SLURM_JOB_ID_HET_GROUP_1");
 }
 
 static void go_on_without_one_that_is_stopped(void *arg)
