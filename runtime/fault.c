@@ -130,6 +130,7 @@ static void end_silent_locked(struct mesh *m, int rank)
 {
 	struct peer *p = &m->peer[rank];
 	const char *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID"), *first_group = getenv("SLURM_JOB_ID_HET_GROUP_0");
+	const char *space = getenv("PMIX_NAMESPACE"); /* an mpirun's is not Slurm's: the step is what that runs in, maybe the user's shell */
 	const bool groups = job && first_group && !strcmp(job, first_group);
 	char variable[48], name[128][64] /* as many groups as Slurm allows */, *command[COUNT(name) + 3] = { "scancel", "--signal=KILL" };
 	bool alone = true, first = true;
@@ -145,7 +146,7 @@ static void end_silent_locked(struct mesh *m, int rank)
 		alone &= i == rank || m->peer[i].fate != ALIVE || strcmp(p->host, m->peer[i].host);
 		first &= i >= m->rank || m->peer[i].fate != ALIVE;
 	}
-	if (!alone || !first || !m->armed || !job || !step)
+	if (!alone || !first || !m->armed || !job || !step || (space && strncmp(space, "slurm.", 6)))
 		return;
 	for (size_t g = 0; job && g < COUNT(name); job = groups ? getenv(variable) : NULL, g++) { /* each group has its own step of this number, all tasks the first one's job */
 		snprintf(command[g + 2] = name[g], sizeof name[g], "%s.%s", job, step);

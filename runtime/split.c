@@ -7,10 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static int split_publish(struct boot *b, const void *card, size_t bytes, char *why)
+static int split_publish(struct boot *b, const void *card, size_t bytes, __attribute__((unused)) char *why)
 {
 	struct hvd *child = b->state, *h = child->parent;
-	(void)why;
 	for (int i = 1; i < b->size; i++)
 		mesh_send(h->mesh, child->of_parent[i], child->invitation, card, bytes, -1);
 	return 0;

@@ -189,6 +189,28 @@ static void a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel(void **s
 	unsetenv("SLURM_JOB_ID_HET_GROUP_1");
 }
 
+static void toil_until_stopped_and_then_killed(void *arg)
+{
+	if (!meeting_rank && !fork()) {
+		sleep(4);
+		_exit(kill(meeting->pid[1], SIGKILL));
+	}
+	toil_until_stopped_alone(arg);
+}
+
+/* Which would end the step that the mpirun is in, as salloc's shell. */
+static void a_stopped_rank_of_an_mpirun_is_not_left_to_scancel(void **state)
+{
+	(void)state;
+	char said[64];
+	int status[RANKS_MAX];
+	setenv("PMIX_NAMESPACE", "1085734913", 1);
+	run_beside_scancel("aba", toil_until_stopped_and_then_killed, status, said);
+	unsetenv("PMIX_NAMESPACE");
+	assert_string_equal(said, "");
+	assert_true(WEXITSTATUS(status[0]) == 70 && WEXITSTATUS(status[2]) == 70);
+}
+
 static void go_on_without_one_that_is_stopped(void *arg)
 {
 	(void)arg;
@@ -408,6 +430,7 @@ int main(void)
 		cmocka_unit_test(a_death_in_a_sub_world_ends_the_others_with_the_world_s_line),
 		cmocka_unit_test(a_stopped_rank_is_noticed_and_ended_by_one_of_its_node),
 		cmocka_unit_test(a_stopped_rank_that_is_alone_on_its_node_is_left_to_scancel),
+		cmocka_unit_test(a_stopped_rank_of_an_mpirun_is_not_left_to_scancel),
 		cmocka_unit_test(a_step_that_goes_on_without_a_stopped_rank_is_not_ended),
 		cmocka_unit_test(a_forked_process_hides_no_death),
 		cmocka_unit_test(a_process_that_is_forked_during_the_start_hides_no_death),
