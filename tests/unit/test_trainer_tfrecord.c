@@ -276,6 +276,25 @@ static void records_come_back_and_look_like_tensorflows(void **state)
 	assert_int_equal(count_records(file, size, &e), 3);
 }
 
+static void a_file_of_another_kind_is_named(void **state)
+{
+	static const struct {
+		const char bytes[17], *reason;
+	} cases[] = { { "\x1f\x8b\x08\0\0\0\0\0\0\x03\xed\xbd\x07", "gzip-compressed" },
+		      { "version https://", "a Git LFS pointer" },
+		      { "\x05\0\0\0\0\0\0\0abcdefgh", "CRC mismatch in the record's length" } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct tfrecord r;
+		struct error e = { 0 };
+
+		assert_int_equal(tfrecord_at((const uint8_t *)cases[i].bytes, 16, 0, &r, &e), -EXIT_DATA);
+		if (strncmp(e.text, cases[i].reason, strlen(cases[i].reason)) != 0)
+			fail_msg("%s, not %s", e.text, cases[i].reason);
+	}
+}
+
 static void read_golden(const char *name, char **bytes, size_t *size)
 {
 	struct error e = { 0 };
@@ -432,6 +451,7 @@ int main(void)
 		cmocka_unit_test(missing_repeated_and_mistyped_keys_are_named),
 		cmocka_unit_test(names_decide_over_the_order_of_labels),
 		cmocka_unit_test(records_come_back_and_look_like_tensorflows),
+		cmocka_unit_test(a_file_of_another_kind_is_named),
 		cmocka_unit_test(tensorflows_file_is_read_and_ours_stays_what_tensorflow_reads),
 		cmocka_unit_test(every_flipped_bit_is_found),
 		cmocka_unit_test(every_cut_is_found_except_between_records),

@@ -21,6 +21,16 @@ static void write_u32(uint8_t *p, uint32_t v)
 		p[i] = (uint8_t)(v >> 8 * i);
 }
 
+/* What a file that begins with no record may be. */
+static const char *guess(const uint8_t *header, size_t offset)
+{
+	if (offset == 0 && memcmp(header, "\x1f\x8b", 2) == 0)
+		return "gzip-compressed, as TensorFlow's option has it: unpack the file first";
+	if (offset == 0 && memcmp(header, "version http", TFRECORD_HEADER) == 0)
+		return "a Git LFS pointer: git lfs pull fetches the file";
+	return "CRC mismatch in the record's length";
+}
+
 int tfrecord_at(const uint8_t *file, size_t size, size_t offset, struct tfrecord *record, struct error *why)
 {
 	if (offset == size)
@@ -30,7 +40,7 @@ int tfrecord_at(const uint8_t *file, size_t size, size_t offset, struct tfrecord
 	if (left < TFRECORD_HEADER)
 		return fail(why, EXIT_DATA, "truncated in the record's header (want %d, have %zu bytes)", TFRECORD_HEADER, left);
 	if (crc32c_mask(crc32c(0, p, 8)) != read_u32(p + 8))
-		return fail(why, EXIT_DATA, "CRC mismatch in the record's length");
+		return fail(why, EXIT_DATA, "%s", guess(p, offset));
 	uint64_t length = read_u64(p);
 	if (length > TFRECORD_MAX)
 		return fail(why, EXIT_DATA, "length of %llu bytes is beyond the limit of %d", (unsigned long long)length, TFRECORD_MAX);
