@@ -58,17 +58,20 @@ static void damaged_headers_are_refused_by_name(void **state)
 static void other_formats_are_called_by_their_names(void **state)
 {
 	(void)state;
-	static const char *const magic[] = { "PK\3\4", "\x80\2}q" };
+	static const struct {
+		const char magic[13], *is;
+	} others[] = { { "PK\3\4", "a PyTorch file, not safetensors" }, { "\x80\2}q", "a PyTorch file, not safetensors" }, { "version http", "a Git LFS pointer: git lfs pull" },
+		       { "<!DOCTYPE ht", "a web page" }, { "\x89HDF\r\n\x1a\n", "HDF5" } };
 
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
 		char file[64] = "";
 		struct safetensors *f;
 		struct error e = { 0 };
 
-		memcpy(file, magic[i], 4);
+		memcpy(file, others[i].magic, sizeof others[i].magic);
 		write_file(file, sizeof file);
 		assert_int_equal(safetensors_open(&f, path, &e), -EXIT_DATA);
-		assert_non_null(strstr(e.text, "a PyTorch file, not safetensors"));
+		assert_non_null(strstr(e.text, others[i].is));
 	}
 }
 

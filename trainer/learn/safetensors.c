@@ -294,13 +294,19 @@ static void modernise_names(struct safetensors *f)
 
 static int read_header(struct safetensors *f, struct error *e)
 {
+	static const char pytorch[] = "a PyTorch file, not safetensors: in Python, safetensors.torch.save_file(model.state_dict(), NAME) writes one";
+	static const struct {
+		const char *begins, *is;
+	} others[] = { { "PK\3\4", pytorch }, { "\x80\2", pytorch }, { "version ht", "a Git LFS pointer: git lfs pull fetches the file" },
+		       { "<", "a web page, not safetensors: download it again" }, { "\x89HDF", "HDF5, as Keras writes, not safetensors" } };
 	uint64_t length;
 	const char *text = (const char *)f->file.data + 8, *end;
 	const cJSON *entry;
 
 	/* a header of 640 bytes, or so many times 65,536 more, has a pickle's first bytes */
-	if (text[0] != '{' && (memcmp(f->file.data, "PK\3\4", 4) == 0 || memcmp(f->file.data, "\x80\2", 2) == 0))
-		return fail(e, EXIT_DATA, "%s: a PyTorch file, not safetensors: in Python, safetensors.torch.save_file(model.state_dict(), NAME) writes one", f->path);
+	for (size_t i = 0; text[0] != '{' && i < sizeof others / sizeof others[0]; i++)
+		if (memcmp(f->file.data, others[i].begins, strlen(others[i].begins)) == 0)
+			return fail(e, EXIT_DATA, "%s: %s", f->path, others[i].is);
 	memcpy(&length, f->file.data, 8);
 	if (length <= longest_header && length > f->file.size - 8 && text[0] == '{')
 		return fail(e, EXIT_DATA, "%s: cut short: it ends at byte %zu, within its header of %llu bytes", f->path, f->file.size, (unsigned long long)length);
