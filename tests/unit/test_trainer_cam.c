@@ -233,6 +233,15 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 	assert_true(peak[0] > 180 && peak[1] < 100 && peak[2] < 100);
 	assert_true(away[0] == 100 && away[1] == 100 && away[2] == 100);
 	assert_true(margin[0] == 50 && margin[1] == 50 && margin[2] == 50);
+	for (int y = 0; y < 8; y++) /* and fades alike to all sides, up to the next cells' middles */
+		for (int x = 0; x < 8; x++) {
+			const uint8_t *down = rgb + 3 * ((4 + 12 + y) * SIZE + 4 + 28), *up = rgb + 3 * ((4 + 11 - y) * SIZE + 4 + 28);
+
+			assert_memory_equal(up + 3 * x, down + 3 * x, 3);
+			assert_memory_equal(up - 3 - 3 * x, down + 3 * x, 3);
+			assert_memory_equal(down - 3 - 3 * x, down + 3 * x, 3);
+			assert_true(down[3 * x] > 100);
+		}
 }
 
 /* What the network did not see is told from what it saw and found nothing in: in gray too, over black as over white, and only outside of it. */
