@@ -240,7 +240,6 @@ static void the_picture_is_warm_where_the_evidence_is(void **state)
 			assert_memory_equal(up + 3 * x, down + 3 * x, 3);
 			assert_memory_equal(up - 3 - 3 * x, down + 3 * x, 3);
 			assert_memory_equal(down - 3 - 3 * x, down + 3 * x, 3);
-			assert_true(down[3 * x] > 100);
 		}
 }
 
