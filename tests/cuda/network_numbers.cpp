@@ -4,6 +4,15 @@
 
 namespace {
 
+/* Of a parameter's gradient. norm0 is followed by more normalisations, so its gamma's gradient is almost nothing but cancellation: it counts as a tenth of an average one at least. */
+double parameter_error(const net_param &param, const std::vector<float> &got, const std::vector<float> &want)
+{
+	double all = 0;
+	for (float g : want)
+		all += (double)g * g;
+	return relative(got, want, param.offset, param.count, 0.1 * std::sqrt(all * (double)param.count / (double)want.size()));
+}
+
 void fp32_gradients_of(const net_conf &net, enum loss_kind loss, int channels = 1)
 {
 	problem p(net, 3, PRECISION_FP32, loss, channels);
@@ -13,14 +22,10 @@ void fp32_gradients_of(const net_conf &net, enum loss_kind loss, int channels = 
 	if (failures)
 		return;
 	const std::vector<float> want = p.get(reference, ENGINE_GRADS), got = p.get(cuda, ENGINE_GRADS);
-	double worst = 0, all = 0;
-	for (float g : want)
-		all += (double)g * g;
+	double worst = 0;
 	for (int i = 0; i < p.plan.n_params; i++) {
 		const net_param &param = p.plan.params[i];
-		/* norm0 is followed by more normalisations, so its gamma's gradient is almost nothing but cancellation */
-		const double floor = 0.1 * std::sqrt(all * (double)param.count / (double)want.size());
-		const double error = relative(got, want, param.offset, param.count, floor);
+		const double error = parameter_error(param, got, want);
 		worst = error > worst ? error : worst;
 		if (!(error < 1e-4))
 			wrong("gradient of %s: relative error %.3g", param.name, error);
@@ -221,6 +226,12 @@ void fused_against_separate()
 		separate = &c == choices ? error : separate;
 		if (!(error < 0.3 && error < 1.3 * separate))
 			wrong("%s", text.c_str());
+		for (int i = 0; i < p.plan.n_params && !failures; i++) { /* one that is wrong is few of a mean's many */
+			const net_param &param = p.plan.params[i];
+			const double one = parameter_error(param, got, want), alone = parameter_error(param, without, want);
+			if (!(one < alone + 0.15))
+				wrong("%s: gradient of %s: relative error %.3f, without %.3f", c.what, param.name, one, alone);
+		}
 #ifndef ON_DEVICE
 		launches = &c == choices ? shim_launches : launches;
 		const int most = strcmp(c.chosen, "16") ? launches - 1 : launches; /* that one stands in the place of another */
@@ -383,9 +394,7 @@ void fp16_scaled_of(const net_conf &net)
 	engine *reference = p.open(1, PRECISION_FP64);
 	run_backward(p, reference);
 	const std::vector<float> want = p.get(reference, ENGINE_GRADS);
-	double error[2], all = 0;
-	for (float g : want)
-		all += (double)g * g;
+	double error[2];
 	for (int i = 0; i < 2 && !failures; i++) {
 		engine *cuda = p.open(0, i ? PRECISION_FP16 : PRECISION_BF16);
 		run_backward(p, cuda);
@@ -395,7 +404,7 @@ void fp16_scaled_of(const net_conf &net)
 		/* the loss scale must be taken off each of them */
 		for (int k = 0; i && k < p.plan.n_params && !failures; k++) {
 			const net_param &param = p.plan.params[k];
-			const double one = relative(got, want, param.offset, param.count, 0.1 * std::sqrt(all * (double)param.count / (double)want.size()));
+			const double one = parameter_error(param, got, want);
 			if (!(one < 1))
 				wrong("%s, fp16: gradient of %s: relative error %.3g", net.model, param.name, one);
 		}
