@@ -172,9 +172,10 @@ static void ranks_that_were_lost_are_told_of(void **state)
 /* The last start was killed before it had any summary, or only judged what was trained: ranks, engine and losses are those of the one that has it. */
 static void speed_is_that_of_the_start_that_has_a_summary(void **state)
 {
-	static const char steps[] = "{\"event\":\"step\",\"step\":0,\"loss\":0.7}\n{\"event\":\"step\",\"step\":1,\"loss\":0.6}\n",
+	static const char steps[] = "{\"event\":\"step\",\"step\":0,\"loss\":0.7,\"input_share\":0.1,\"communication_share\":0.02}\n"
+				    "{\"event\":\"step\",\"step\":1,\"loss\":0.6,\"input_share\":0.3,\"communication_share\":0.04}\n",
 			  start4[] = "{\"event\":\"start\",\"ranks\":4,\"nodes\":2,\"global_batch\":32,\"precision\":\"bf16\",\"engine\":\"one\",\"step\":0,"
-				     "\"places\":[{\"rank\":0,\"host\":\"n7\",\"gpu\":\"\",\"cpus\":\"0\",\"threads\":1}]}\n",
+				     "\"places\":[{\"rank\":0,\"host\":\"n7\",\"gpu\":\"0000:07:00.0\",\"cpus\":\"4-11\",\"threads\":7}]}\n",
 			  start1[] = "{\"event\":\"start\",\"ranks\":1,\"nodes\":1,\"global_batch\":32,\"precision\":\"%s\",\"engine\":\"two\",\"step\":2,"
 				     "\"places\":[{\"rank\":0,\"host\":\"n8\",\"gpu\":\"\",\"cpus\":\"0\",\"threads\":1}]}\n",
 			  lost[] = "{\"event\":\"recovered\",\"ranks\":3,\"step\":2,\"global_batch\":24}\n",
@@ -202,7 +203,9 @@ static void speed_is_that_of_the_start_that_has_a_summary(void **state)
 			assert_present(page.text, both ? "400 images/s on 1 rank of 1 node<" : died ? "400 images/s on 4 ranks of 2 nodes, 3 in the end" : "400 images/s on 4 ranks of 2 nodes<");
 			assert_present(page.text, both ? ": 2,000 images in 0.0 s, in start 2 of 2." : ": 2,000 images in 5.0 s, in start 1 of 2.");
 			assert_present(page.text, both ? "Engine: two" : "Engine: one");
-			assert_present(page.text, both ? "<td>n8</td>" : "<td>n7</td>");
+			assert_present(page.text, both ? "<td>n8</td><td>none</td><td>0</td><td class=\"n\">1</td>" : "<td>n7</td><td>0000:07:00.0</td><td>4-11</td><td class=\"n\">7</td>");
+			assert_present(page.text, "waiting for input 20.0&nbsp;%");
+			assert_present(page.text, "waiting for communication 3.0&nbsp;%");
 			assert_absent(page.text, both ? "<td>n7</td>" : "<td>n8</td>");
 			assert_int_equal(strstr(page.text, " a rank") != NULL, !both && !died);
 			assert_int_equal(strstr(page.text, ", not always with the same precision;") != NULL, both);
