@@ -464,7 +464,8 @@ for path in sys.argv[1:]:
 		[ "$(grep -c . <<<"$stderr")" -le 1 ]
 	done <<-'END'
 		20 130
-		240 90 looks inverted (a bright border around a dark body): bones are to be light,
+		112 50 looks inverted (a border brighter than its body): bones are to be light,
+		240 90 looks inverted (a border brighter than its body): bones are to be light,
 		2 3 nearly black (3 of 255 on average): hardly anything is to be seen,
 		252 248 nearly white (250 of 255 on average): hardly anything is to be seen,
 	END

@@ -198,7 +198,7 @@ static void negatives_and_dark_images_are_told_and_are_no_problem(void **state)
 	o.decode = odd_image;
 	run_audit(&o, 1);
 	assert_int_equal(audit.problems, 0);
-	snprintf(words, sizeof words, "1 image looks inverted (a bright border around a dark body): %s", o.samples[0].id);
+	snprintf(words, sizeof words, "1 image looks inverted (a border brighter than its body): %s", o.samples[0].id);
 	assert_string_equal(note_of("inverted"), words);
 	snprintf(words, sizeof words, "1 image is nearly black or white: %s", o.samples[1].id);
 	assert_string_equal(note_of("nearly"), words);

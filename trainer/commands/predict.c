@@ -244,7 +244,7 @@ static void warn_of_tone(struct predictor *p, const char *path, const uint8_t *p
 		fprintf(stderr, "chexnet predict: warning: %s: every pixel is of the same gray, %d of 255: nothing is to be seen, and its probabilities mean nothing\n",
 			path, pixels[0]);
 	else if (kind == TONE_INVERTED)
-		fprintf(stderr, "chexnet predict: warning: %s: looks inverted (a bright border around a dark body): bones are to be light, and its probabilities are those of a negative\n",
+		fprintf(stderr, "chexnet predict: warning: %s: looks inverted (a border brighter than its body): bones are to be light, and its probabilities are those of a negative\n",
 			path);
 	else if (kind == TONE_EMPTY)
 		fprintf(stderr, "chexnet predict: warning: %s: nearly %s (%.0f of 255 on average): hardly anything is to be seen, and its probabilities mean little\n", path,
@@ -493,7 +493,7 @@ const struct command command_predict = {
 	.max_operands = MAX_IMAGES,
 	.summary = "probabilities of the 14 findings for PNG or JPEG files",
 	.description = "Prints the probability of each finding for every image, with --json to its last digit: an array that ends with ] when all images have been tried, so that what was cut off is no JSON. For research; not a medical device: a probability holds under the prevalence and the labels of the "
-		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other, with a warning where it has a bright border around a dark body. Images go through the same decoding and resizing as in preparation, eight at a time, by up to as many threads as compute. An image that "
+		       "training set, which a line on standard error names. Bones are to be light: an inverted image is scored like any other, with a warning where its border is brighter than its body. Images go through the same decoding and resizing as in preparation, eight at a time, by up to as many threads as compute. An image that "
 		       "cannot be read is named and the others are scored all the same; the exit code is then 65. Every task of a job step scores all the images. The network sees the middle of an image: a "
 		       "window that is to the whole as training's --image-size is to the prepared images (by default about 7/8 of each side), so its rim has no part in the "
 		       "probabilities (only with --crops=ten it has), and none in a map. --maps writes overlays that "

@@ -13,7 +13,7 @@ struct tone {
 enum tone_kind {
 	TONE_FINE,
 	TONE_CONSTANT, /* one gray everywhere */
-	TONE_INVERTED, /* a bright border around a dark body, as of a negative */
+	TONE_INVERTED, /* a border brighter than the body, as of a negative */
 	TONE_EMPTY,    /* nearly black or white */
 };
 

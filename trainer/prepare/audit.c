@@ -340,7 +340,7 @@ static void check_images(struct audit *a, const struct origin *o, const struct l
 	if (constant->count)
 		audit_say(a, AUDIT_IMAGES, 1, constant->count, "%zu image%s of one gray value: %s", constant->count, constant->count == 1 ? " is" : "s are", constant->text);
 	if (inverted->count)
-		audit_say(a, AUDIT_IMAGES, 0, inverted->count, "%zu image%s inverted (a bright border around a dark body): %s", inverted->count, inverted->count == 1 ? " looks" : "s look",
+		audit_say(a, AUDIT_IMAGES, 0, inverted->count, "%zu image%s inverted (a border brighter than its body): %s", inverted->count, inverted->count == 1 ? " looks" : "s look",
 			  inverted->text);
 	if (empty->count)
 		audit_say(a, AUDIT_IMAGES, 0, empty->count, "%zu image%s nearly black or white: %s", empty->count, empty->count == 1 ? " is" : "s are", empty->text);
