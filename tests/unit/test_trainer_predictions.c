@@ -398,6 +398,7 @@ static void bad_files_are_refused_by_line_and_column(void **state)
 		{ "00000013_001.png,13,", "00000013_001.png,-1,", "line 4, column patient" },
 		{ "001.png,13,test", "001.png,13,val", "line 4, column split" },
 		{ "13,test,0,", "13,test,2,", "line 3, column Atelectasis: a label is 0, 1 or empty: \"2\"" },
+		{ "13,test,0,", "13,test,0.5,", "line 3, column Atelectasis: a label is 0, 1 or empty: \"0.5\"" },
 		{ "13,test,0,", "13,test,", "line 3: 30 columns where the header has 31" },
 		{ ",1000.00006,", ",nan,", "line 5, column Pneumonia: a logit must be a finite number: \"nan\"" },
 		{ ",1000.00006,", ",-inf,", "line 5, column Pneumonia: a logit must be a finite number: \"-inf\"" },
@@ -448,7 +449,7 @@ static void files_of_other_programs_need_only_the_columns(void **state)
 		sprintf(text + strlen(text), ",%s_%s", finding_names[FINDINGS - 1 - i / 2], i % 2 ? "label" : "logit");
 	strcat(text, "\r\n\r\nx.png,\"said \"\"ok\"\", twice\"");
 	for (int i = 0; i < FINDINGS; i++)
-		sprintf(text + strlen(text), ",%d.5,%s", FINDINGS - 1 - i, i == FINDINGS - 1 ? "\"1\"" : i % 3 ? "1" : "");
+		sprintf(text + strlen(text), ",%d.5,%s", FINDINGS - 1 - i, i == FINDINGS - 1 ? "\"1\"" : (const char *[]){ "", "1.0", "0.0" }[i % 3]); /* so pandas writes labels some of which are empty */
 	assert_int_equal(file_write(path, text, strlen(text), &e), 0);
 	assert_int_equal(predictions_read(&p, path, &e), 0);
 	assert_int_equal(p.n, 1);
@@ -458,6 +459,7 @@ static void files_of_other_programs_need_only_the_columns(void **state)
 	for (int f = 0; f < FINDINGS; f++) {
 		assert_close(p.logits[f], f + 0.5, 0);
 		assert_int_equal(p.samples[0].known >> f & 1, (FINDINGS - 1 - f) % 3 != 0);
+		assert_int_equal(p.samples[0].labels >> f & 1, (FINDINGS - 1 - f) % 3 == 1);
 	}
 	predictions_free(&p);
 }

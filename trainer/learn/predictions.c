@@ -362,7 +362,7 @@ static int read_row(struct reader *r, struct predictions *p, size_t i, struct er
 		const char *label = r->field[c->label[f]], *logit = r->field[c->logit[f]];
 		char *end;
 
-		if (label[0] && (label[1] || (label[0] != '0' && label[0] != '1')))
+		if (label[0] && ((label[1] && strcmp(label + 1, ".0")) || (label[0] != '0' && label[0] != '1'))) /* 1.0: pandas, where another row's is empty */
 			return bad(r, e, "a label is 0, 1 or empty", finding_names[f], label);
 		s->known |= (uint32_t)(label[0] != '\0') << f;
 		s->labels |= (uint32_t)(label[0] == '1') << f;

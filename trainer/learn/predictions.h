@@ -5,7 +5,7 @@
  *   id,patient,split,Atelectasis_label,…,Hernia_label,Atelectasis_logit,…,Hernia_logit
  *   00000013_000.png,13,test,0,…,,-2.1972246,…
  *
- * A label is 0, 1 or empty (unknown). Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding, and weights
+ * A label is 0, 1 or empty (unknown); 0.0 and 1.0 are read too. Synthetic images add oracle=0.98,… with a figure, or nothing, for each finding, and weights
  * with a leak behind them leaky=yes, those of eval --crops=ten crops=ten, and weights that do not name the findings of their outputs order=assumed. The first line's values have spaces, percent signs, control characters and bytes that are no UTF-8 as %XX; keys that are not known are passed over. A file that
  * notes its rows is refused when it has others, or when its last line has no end: not all of it was copied. Columns are found by
  * name, so files made by other programs can be read too. */
