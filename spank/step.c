@@ -118,7 +118,9 @@ const char *step_per_node(spank_t spank, int tasks, char buf[PER_NODE])
 	char said[16];
 	const bool other = job_variable(spank, "SLURM_NTASKS_PER_NODE", said, sizeof said) && atoi(said) != tasks;
 
-	snprintf(buf, PER_NODE, other || step_number(spank, S_JOB_NNODES) > 1 ? " --ntasks-per-node=%d" : "", tasks);
+	buf[0] = '\0';
+	if (other || step_number(spank, S_JOB_NNODES) > 1)
+		snprintf(buf, PER_NODE, " --ntasks-per-node=%d", tasks);
 	return buf;
 }
 

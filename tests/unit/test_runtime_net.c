@@ -77,7 +77,7 @@ static void the_first_that_is_up_and_has_a_carrier_is_taken_and_loopback_where_t
 /* It found no interface of its own, and has to say so to a rank whose network has no IPv6. */
 static void who_listens_nowhere_reaches_others_by_ipv4(void **state)
 {
-	static const struct interface only_v4[] = { { "eth0", "127.0.0.5", HERE }, { NULL } };
+	static const struct interface only_v4[] = { { "eth0", "127.0.0.5", HERE }, { 0 } };
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct links there = { .listener = { -1, -1, -1 }, .alarm = -1, .lock = &lock }, nowhere = there;
 	struct sockaddr_in a = { .sin_family = AF_UNSPEC };
