@@ -109,9 +109,10 @@ static void check_calibration(const cJSON *row, const struct shown *s)
 	assert_close(number_of(row, "calibration_intercept_high", NULL), a + spread * sqrt(variance[1]), 1e-5);
 }
 
-static int check_operating(const cJSON *row, const struct shown *s)
+static int check_operating(const cJSON *row, const struct shown *s, const char *table)
 {
-	static const char *const names[] = { "specificity_90", "sensitivity_90" };
+	static const char *const names[] = { "specificity_90", "sensitivity_90" }, *const beside[] = { "sensitivity", "specificity" };
+	char cells[240];
 	int points = 0;
 
 	for (int k = 0; k < 2; k++) {
@@ -129,6 +130,10 @@ static int check_operating(const cJSON *row, const struct shown *s)
 		assert_close(number_of(point, "true_positives", NULL), n[1][1], 0);
 		assert_close(number_of(point, "false_positives", NULL), n[1][0], 0);
 		assert_close(number_of(point, "true_negatives", NULL), n[0][0], 0);
+		snprintf(cells, sizeof cells, "<td class=\"n\">%.3f<br><small>%.3f&#8211;%.3f</small></td><td class=\"n\">%.3f<br><small>%.0f/%.0f</small></td><td class=\"n\">%.3f<br><small>%.0f/%.0f</small></td>",
+			 number_of(point, beside[k], "value"), number_of(point, beside[k], "low"), number_of(point, beside[k], "high"), n[1][1] / (n[1][1] + n[1][0]), n[1][1],
+			 n[1][1] + n[1][0], n[0][0] / (n[0][0] + n[0][1]), n[0][0], n[0][0] + n[0][1]);
+		assert_present(table, cells);
 		assert_close(number_of(point, "false_negatives", NULL), n[0][1], 0);
 		assert_true(number_of(point, k ? "sensitivity" : "specificity", "value") >= 0.9);
 		points++;
@@ -197,7 +202,7 @@ static void every_figure_in_the_json_is_counted_again(void **state)
 		assert_present(strstr(page.text, "<h2>Calibration"), cell);
 		snprintf(cell, sizeof cell, "<td class=\"n soft\">%.1f&nbsp;%%<br><small>of %d</small></td>", 100.0 * positives / s.n, s.n); /* not of all 400 */
 		assert_present(page.text, cell);
-		points += check_operating(row, &s);
+		points += check_operating(row, &s, strstr(page.text, "<h2>Operating points"));
 		mean += auroc / FINDINGS;
 		skill += number_of(row, "brier_skill", NULL) / FINDINGS;
 	}
