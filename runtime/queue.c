@@ -30,7 +30,7 @@ static int run(struct hvd *h, const struct op *op)
 	double begin = h->trace ? now() : 0;
 	status = h->backend->run(h, op);
 	if (h->trace)
-		trace_add(h, op->bucket >= 0 ? TRACE_BUCKET : TRACE_COLLECTIVE, begin, now(), op->step,
+		trace_add(h, op->bucket >= 0 ? TRACE_BUCKET : TRACE_COLLECTIVE, begin, now(), op->bucket >= 0 ? op->step : h->step,
 			  op->bucket >= 0 ? (uint32_t)op->bucket : op->kind, (op->blocks ? op->blocks[h->world.rank] : op->n) * type_size(op->type));
 	if (!status)
 		mesh_doing(h->mesh, DOING_COMPUTE, 0);
