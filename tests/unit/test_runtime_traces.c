@@ -156,6 +156,51 @@ static void expect_output(const char *command, const char *folder, int status, c
 		fail_msg("%s", text);
 }
 
+/* Of each step of both ranks: so many ms of input, and 15 of validation and checkpoint. */
+static void add_marks(const char *folder, uint64_t input)
+{
+	for (int rank = 0; rank < 2; rank++) {
+		char path[1100];
+		snprintf(path, sizeof path, "%s/1.0-rank%05d.hvdtrace", folder, rank);
+		const int fd = open(path, O_RDWR);
+		struct trace_file *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		assert_ptr_not_equal(t, MAP_FAILED);
+		close(fd);
+		memcpy(t->name, (const char[][TRACE_NAME_BYTES]){ "input", "validation", "checkpoint" }, sizeof t->name[0] * 3);
+		for (uint32_t i = 0; i < 20; i++) {
+			const uint64_t at = 100000000 * (uint64_t)i + 20000000;
+			t->record[60 + 3 * i] = (struct trace_record){ at, at + 1000000 * input, i, 0, TRACE_MARK, 0 };
+			t->record[61 + 3 * i] = (struct trace_record){ at - 11000000, at - 1000000, i, 1, TRACE_MARK, 0 };
+			t->record[62 + 3 * i] = (struct trace_record){ at - 1000000, at + 4000000, i, 2, TRACE_MARK, 0 };
+		}
+		t->written = 120;
+		munmap(t, sizeof *t);
+	}
+}
+
+static void the_shares_of_a_step_are_told(void **state)
+{
+	(void)state;
+	char folder[1024];
+	assert_non_null(mkdtemp(temporary_name(folder, sizeof folder)));
+	write_trace(folder, 0, 0);
+	write_trace(folder, 1, 0);
+	add_marks(folder, 20);
+	expect_output("${BUILD:-build}/hvd-trace %s", folder, 0,
+		      "2 ranks, 19 steps, 85.00 ms a step\n"
+		      "  computing                     61.50 ms  72.4 %\n"
+		      "  input                         20.00 ms  23.5 %\n"
+		      "  waiting for late ranks         2.50 ms   2.9 %\n"
+		      "  communication not hidden       1.00 ms   1.2 %\n"
+		      "all-reduces take 3.50 ms a step, with the waiting for each other\n"
+		      "validations and checkpoints, not counted above: 15.00 ms a step\n"
+		      "most often last to be ready: rank 1 on a, in 19 of 19 steps, 5.00 ms after the others\n"
+		      "bottleneck: computing\n");
+	add_marks(folder, 41);
+	expect_output("${BUILD:-build}/hvd-trace %s", folder, 0, "bottleneck: input\n");
+	expect_output("rm -r %s", folder, 0, "");
+}
+
 static void a_timeline_has_the_waits_of_every_bucket(void **state)
 {
 	(void)state;
@@ -262,6 +307,7 @@ int main(void)
 		cmocka_unit_test(a_host_with_escapes_does_not_reach_the_terminal),
 		cmocka_unit_test(a_file_whose_name_has_escapes_is_no_trace),
 		cmocka_unit_test(clocks_that_have_drifted_blame_nobody),
+		cmocka_unit_test(the_shares_of_a_step_are_told),
 		cmocka_unit_test(a_timeline_has_the_waits_of_every_bucket),
 		cmocka_unit_test(a_sub_world_leaves_no_trace),
 	};
