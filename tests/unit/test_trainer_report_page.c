@@ -339,6 +339,67 @@ static void curves_are_drawn_where_their_figures_are(void **state)
 	predictions_free(&q);
 }
 
+/* "A 0.812, interval 0.790 to 0.834" as a dot and a bar, in pixels of a scale of which this is where `at` is 0 and how wide 1 is. */
+static void assert_interval(const char *svg, const char *label, const char *class, double at, double wide)
+{
+	char text[48], *rest;
+	double value = strtod(label, &rest), ends[2];
+
+	snprintf(text, sizeof text, "<circle class=\"dot %s\"", class);
+	assert_close(attribute(behind(svg, text), "cx"), at + wide * value, 0.5);
+	if (strncmp(rest, ", interval ", 11) != 0)
+		return;
+	ends[0] = strtod(rest + 11, &rest);
+	ends[1] = strtod(rest + 4, NULL);
+	snprintf(text, sizeof text, "<line class=\"bar %s\"", class);
+	assert_close(attribute(behind(svg, text), "x1"), at + wide * ends[0], 0.5);
+	assert_close(attribute(behind(svg, text), "x2"), at + wide * ends[1], 0.5);
+}
+
+static void intervals_are_drawn_where_their_figures_are(void **state)
+{
+	struct predictions p = draw(1500, 0), q = draw(1500, 0);
+	struct report_input in = input(&p);
+	double at = 0, wide = 0;
+	int areas = 0, differences = 0;
+
+	(void)state;
+	for (size_t i = 0; i < p.n * FINDINGS; i++)
+		q.logits[i] = p.logits[i] + 2 * (float)uniform();
+	compare_with(&in, &q);
+	struct page page = make(&in);
+
+	for (const char *svg = page.text; (svg = strstr(svg, "<svg ")); svg++) {
+		const char *label = behind(svg, "aria-label=\"");
+
+		if (strncmp(label, "scale", 5) == 0) {
+			const char *tick[2] = { behind(svg, "<text class=\"tick\"") };
+
+			tick[1] = behind(tick[0], "<text class=\"tick\"");
+			for (int i = 0; i < 2; i++) {
+				const double x = attribute(tick[i], "x"), value = strtod(strchr(tick[i], '>') + 1, NULL);
+
+				wide = i ? (x - at) / (value - wide) : value;
+				at = i ? x - wide * value : x;
+			}
+		} else if (strncmp(label, "AUROC of A ", 11) == 0) {
+			assert_interval(svg, label + 11, "a", at, wide);
+			assert_interval(svg, strstr(label, "; of B ") + 7, "b", at, wide);
+			areas++;
+		} else if (strncmp(label, "B minus A ", 10) == 0) {
+			const char *end = strstr(svg, "</svg>"), *dot = strstr(svg, "<circle class=\"dot a\"");
+
+			assert_interval(svg, label + 10, dot && dot < end ? "a" : "b", at, wide);
+			differences++;
+		}
+	}
+	assert_int_equal(areas, FINDINGS + 1);
+	assert_int_equal(differences, FINDINGS + 1);
+	free(page.text);
+	predictions_free(&p);
+	predictions_free(&q);
+}
+
 static void its_size_does_not_grow_with_the_images(void **state)
 {
 	struct predictions few = draw(3000, 0), many = draw(24000, 0);
@@ -366,6 +427,7 @@ int main(void)
 		cmocka_unit_test(with_nothing_to_judge_it_still_stands),
 		cmocka_unit_test(texts_of_charts_lie_inside_them),
 		cmocka_unit_test(curves_are_drawn_where_their_figures_are),
+		cmocka_unit_test(intervals_are_drawn_where_their_figures_are),
 		cmocka_unit_test(its_size_does_not_grow_with_the_images),
 	};
 
