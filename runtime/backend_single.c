@@ -15,9 +15,8 @@ static void *single_alloc(struct hvd *h, size_t bytes)
 	return memset(p, 0, bytes);
 }
 
-static void single_free(struct hvd *h, void *p)
+static void single_free(__attribute__((unused)) struct hvd *h, void *p)
 {
-	(void)h;
 	free(p);
 }
 

@@ -256,7 +256,7 @@ static void timeline_of(FILE *out, const struct trace_file *f, double zero)
 			event(out, f, 0, "WAIT_FOR_DATA", begin, end, zero, &r);
 			break;
 		case TRACE_COLLECTIVE:
-			event(out, f, 0, collectives[r.index % 6], begin, end, zero, &r);
+			event(out, f, r.index > 5, collectives[r.index % 6], begin, end, zero, &r);
 			break;
 		case TRACE_MARK:
 			event(out, f, 0, clean(f->name[r.index % TRACE_NAMES], TRACE_NAME_BYTES, text), begin, end, zero, &r);

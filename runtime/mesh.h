@@ -14,6 +14,7 @@
 #define MOMENT 1.0 /* seconds in which a process ends whose links have: a GPU takes its time */
 
 enum op_kind { OP_ALLREDUCE, OP_BROADCAST, OP_ALLGATHER, OP_REDUCE_SCATTER, OP_ALLTOALL, OP_BARRIER };
+enum { OP_KINDS = OP_BARRIER + 1 };
 const char *op_name(unsigned kind);
 
 enum doing { DOING_START, DOING_RECOVER, DOING_COMPUTE, DOING_PLAN, DOING_ALLOC, DOING_SPLIT, DOING_ACCUMULATE, DOING_BUCKET, DOING_OP /* + enum op_kind */ };

@@ -21,7 +21,7 @@ struct queue {
 	pthread_t thread;
 };
 
-static int run(struct hvd *h, const struct op *op)
+static int run(struct hvd *h, const struct op *op, bool beside)
 {
 	int status = atomic_load(&h->mesh->failed); /* shared memory is in no known state then */
 	if (status)
@@ -31,7 +31,7 @@ static int run(struct hvd *h, const struct op *op)
 	status = h->backend->run(h, op);
 	if (h->trace)
 		trace_add(h, op->bucket >= 0 ? TRACE_BUCKET : TRACE_COLLECTIVE, begin, now(), op->bucket >= 0 ? op->step : h->step,
-			  op->bucket >= 0 ? (uint32_t)op->bucket : op->kind, (op->blocks ? op->blocks[h->world.rank] : op->n) * type_size(op->type));
+			  op->bucket >= 0 ? (uint32_t)op->bucket : op->kind + beside * OP_KINDS, (op->blocks ? op->blocks[h->world.rank] : op->n) * type_size(op->type));
 	if (!status)
 		mesh_doing(h->mesh, DOING_COMPUTE, 0);
 	return status;
@@ -52,7 +52,7 @@ static void *consume(void *arg)
 		struct op op = q->op[q->completed % q->room];
 		pthread_mutex_unlock(&q->lock);
 		if (!status)
-			status = run(h, &op);
+			status = run(h, &op, true);
 		pthread_mutex_lock(&q->lock);
 		q->completed++;
 		if (status && !q->status) {
@@ -196,7 +196,7 @@ int queue_run(struct hvd *h, const struct op *op)
 	int status = check_op(h, op);
 	if (!status)
 		status = queue_drain(h);
-	return status ? status : explain(h, run(h, op));
+	return status ? status : explain(h, run(h, op, false));
 }
 
 void queue_reset(struct hvd *h)

@@ -16,7 +16,7 @@ enum trace_kind {
 	TRACE_READY,      /* a moment: the bucket's last gradient is there */
 	TRACE_BUCKET,     /* its all-reduce, on the communication thread */
 	TRACE_WAIT,       /* hvd_plan_finish(): communication that is not hidden */
-	TRACE_COLLECTIVE, /* any other; index: enum op_kind */
+	TRACE_COLLECTIVE, /* any other; index: enum op_kind, and OP_KINDS more where the program goes on meanwhile */
 	TRACE_MARK,       /* the program's own; index: number of the name */
 };
 

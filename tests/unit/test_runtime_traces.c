@@ -216,11 +216,15 @@ static void a_timeline_has_the_waits_of_every_bucket(void **state)
 		t->record[i].index = t->record[i].kind == TRACE_WAIT ? 0 : 5000;
 		t->record[i].begin += t->record[i].kind == TRACE_BUCKET ? 2000 : 0;
 	}
+	for (uint32_t i = 0; i < 2; i++)
+		t->record[60 + i] = (struct trace_record){ 100000000, 200000000, 0, OP_BROADCAST + i * (unsigned)OP_KINDS, TRACE_COLLECTIVE, 4 };
+	t->written = 62;
 	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s 2>&1 | grep waits", folder, 0, "bucket 5000 waits");
+	expect_output("${BUILD:-build}/hvd-trace -o /dev/stdout %s 2>&1 | grep -o '[0-9],\"name\":\"BROADCAST\"'", folder, 0, "0,\"name\":\"BROADCAST\"\n1,\"name\":\"BROADCAST\"\n");
 	/* into one file with the summary, and behind it, as into a pipe */
 	expect_output("f=%s/both; ${BUILD:-build}/hvd-trace -o /dev/stdout %s >$f 2>/dev/null && head -n 1 $f && grep -c QUEUE $f", folder, 0, "1 rank, 19 steps, 100.00 ms a step\n20\n");
 	/* where a machine has ended, a page may not have been written: its records are of no step */
-	for (int i = 0; i < 60; i++)
+	for (int i = 0; i < 62; i++)
 		t->record[i].step += 4000000000;
 	t->record[0] = (struct trace_record){ 0 };
 	expect_output("${BUILD:-build}/hvd-trace %s", folder, 0, "1 rank, 19 steps, 100.00 ms a step\n");
@@ -286,6 +290,9 @@ static void split_with_a_trace(void *arg)
 	works(h, hvd_barrier(h)); /* beside a step, but in its time: hundreds of thousands of steps later a record of step 0 would look damaged */
 	const struct trace_record *last = &h->trace->record[h->trace->written - 1];
 	must(last->kind == TRACE_COLLECTIVE && last->index == OP_BARRIER && last->step == 7);
+	float one = 1;
+	works(h, hvd_wait(h, hvd_start_allreduce(h, &one, &one, 1, HVD_F32, HVD_SUM)));
+	must(last[1].kind == TRACE_COLLECTIVE && last[1].index == OP_ALLREDUCE + OP_KINDS); /* of another thread than the marks that it overlaps */
 	works(h, hvd_split(h, 0, &part));
 	must(h->trace && !part->trace);
 	works(part, hvd_close(part));
