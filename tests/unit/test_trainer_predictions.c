@@ -438,6 +438,19 @@ static void a_trainings_log_is_called_one(void **state)
 	predictions_free(&p);
 }
 
+/* As a spreadsheet does where the comma is a decimal one. */
+static void a_file_with_semicolons_is_told_of_commas(void **state)
+{
+	struct error e = { 0 };
+	struct predictions p;
+
+	(void)state;
+	assert_int_equal(file_write(path, "id;patient\nx.png;1\n", 19, &e), 0);
+	assert_int_equal(predictions_read(&p, path, &e), -EXIT_DATA);
+	assert_non_null(strstr(e.text, "no column \"id\": what sets columns apart is to be a comma"));
+	predictions_free(&p);
+}
+
 static void files_of_other_programs_need_only_the_columns(void **state)
 {
 	struct error e = { 0 };
@@ -551,6 +564,7 @@ int main(void)
 		cmocka_unit_test(a_logit_that_is_not_a_number_is_refused_and_nothing_is_written),
 		cmocka_unit_test(bad_files_are_refused_by_line_and_column),
 		cmocka_unit_test(a_trainings_log_is_called_one),
+		cmocka_unit_test(a_file_with_semicolons_is_told_of_commas),
 		cmocka_unit_test(files_of_other_programs_need_only_the_columns),
 		cmocka_unit_test(a_file_that_ends_within_its_first_line_is_refused),
 		cmocka_unit_test(splits_differ_where_both_are_named),

@@ -317,7 +317,8 @@ static int read_header(struct reader *r, char *line, struct error *e)
 	c->patient = find_column(r, "patient", e);
 	c->split = find_column(r, "split", e);
 	if (c->id < 0)
-		return fail(e, EXIT_DATA, "%s: line %zu: no column \"id\"; is it a file that chexnet eval --predictions wrote?", r->path, r->line);
+		return fail(e, EXIT_DATA, "%s: line %zu: no column \"id\"%s", r->path, r->line, c->n == 1 && strpbrk(line, ";\t") ?
+			    ": what sets columns apart is to be a comma" : "; is it a file that chexnet eval --predictions wrote?");
 	for (int f = 0; f < FINDINGS; f++) {
 		c->label[f] = need_column(r, f, "label", e);
 		c->logit[f] = need_column(r, f, "logit", e);
