@@ -107,6 +107,13 @@ load trained
 	done
 }
 
+@test "eval gives the engine a batch before it waits for the one before, and waits for all" {
+	"$BUILD/tests/wrap_engine_forward" eval --data set --weights run1/model.safetensors --threads 1 --batch 16 --resamples 0 --predictions again.csv >/dev/null 2>again.err
+	cat again.err
+	[ "$(tail -n 1 again.err)" = "at most 2 batches at once, 0 left" ]
+	diff <(grep -v '^# ' 1.csv) <(grep -v '^# ' again.csv)
+}
+
 @test "README's lines for one image and for the report work as they are typed, and the report shows the map" {
 	mkdir -p typed/run1
 	cp run1/model.safetensors run1/test.csv typed/run1

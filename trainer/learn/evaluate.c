@@ -20,52 +20,92 @@ static int check_logits(const float *logits, const struct loader_batch *b, const
 	return 0;
 }
 
-/* own: [share][FINDINGS], row k is sample rank + k * ranks. */
-static int score_own(struct model *m, const struct evaluation_conf *conf, struct loader *l, struct progress *progress, float *own, int *stopped, struct error *e)
-{
-	const int rank = m->world->at->rank, ranks = m->world->at->size;
+/* A micro-batch that the engine was given, until it is through. */
+struct scored_batch {
 	struct loader_batch b;
-	size_t done = 0;
-	double waited;
-	int more;
+	float *logits;
+	uint64_t token;
+	int waits; /* for `token` */
+};
 
-	while ((more = loader_next(l, &b, &waited, e)) == 1) {
-		float *logits = own + b.sample[0] / (uint64_t)ranks * FINDINGS;
+struct scoring {
+	struct model *m;
+	const struct evaluation_conf *conf;
+	struct loader *loader;
+	struct progress progress;
+	float *own; /* [share][FINDINGS], row k is sample rank + k * ranks */
+	size_t done;
+	int stopped;
+};
 
-		if ((int)(b.sample[0] % (uint64_t)ranks) != rank)
-			return fail(e, EXIT_INTERNAL, "evaluation reads sample %llu on rank %d", (unsigned long long)b.sample[0], rank);
-		if (crops_forward(m->engine, &b.batch, conf->crops, dataset_image_size(conf->dataset), m->plan.image_size, FINDINGS, logits, NULL) < 0)
-			return model_fail(m, e);
-		if (check_logits(logits, &b, conf, e) < 0)
-			return -e->code;
-		loader_release(l, b.slot);
-		done += (size_t)b.batch.count * (size_t)ranks; /* the others are about as far */
-		progress_tell(progress, done < progress->total ? done : progress->total);
-		if (conf->stop && *conf->stop) {
-			*stopped = 1;
-			return 0;
-		}
-	}
-	return more < 0 ? -e->code : 0;
+static int begin(struct scoring *s, struct scored_batch *b, struct error *e)
+{
+	const struct evaluation_conf *conf = s->conf;
+	const uint64_t first = b->b.sample[0], ranks = (uint64_t)s->m->world->at->size;
+
+	if ((int)(first % ranks) != s->m->world->at->rank)
+		return fail(e, EXIT_INTERNAL, "evaluation reads sample %llu on rank %d", (unsigned long long)first, s->m->world->at->rank);
+	b->logits = s->own + first / ranks * FINDINGS;
+	if (conf->crops != CROPS_NONE)
+		return crops_forward(s->m->engine, &b->b.batch, conf->crops, dataset_image_size(conf->dataset), s->m->plan.image_size, FINDINGS, b->logits, NULL) < 0 ?
+			       model_fail(s->m, e) : 0;
+	if (engine_forward(s->m->engine, &b->b.batch, b->logits, NULL, &b->token) < 0)
+		return model_fail(s->m, e);
+	b->waits = 1;
+	return 0;
 }
 
-static int run_loader(struct model *m, const struct evaluation_conf *conf, int batch, float *own, int *stopped, struct error *e)
+static int end(struct scoring *s, struct scored_batch *b, struct error *e)
 {
-	struct loader_conf lc = {
-		.dataset = conf->dataset, .batch = batch, .micros = 1, .rank = m->world->at->rank, .ranks = m->world->at->size,
-		.evaluate = 1, .threads = conf->decode_threads, .depth = 3,
-	};
-	struct loader *l;
+	const int waits = b->waits;
 
-	if (loader_open(&l, &lc, e) < 0)
+	b->waits = 0;
+	if (waits && engine_done(s->m->engine, b->token, 1) < 0)
+		return model_fail(s->m, e);
+	if (check_logits(b->logits, &b->b, s->conf, e) < 0)
 		return -e->code;
-	struct progress progress;
+	loader_release(s->loader, b->b.slot);
+	s->done += (size_t)b->b.batch.count * (size_t)s->m->world->at->size; /* the others are about as far */
+	progress_tell(&s->progress, s->done < s->progress.total ? s->done : s->progress.total);
+	s->stopped = s->conf->stop && *s->conf->stop;
+	return 0;
+}
 
-	progress_begin(&progress, world_speaks(m->world) ? conf->tell : NULL, dataset_count(conf->dataset));
-	int rc = score_own(m, conf, l, &progress, own, stopped, e);
+/* A GPU has the next micro-batch when it is through with one. */
+static int score_own(struct scoring *s, struct error *e)
+{
+	struct scored_batch turn[2] = { 0 };
+	double waited;
+	int more = 1, rc = 0;
 
-	progress_end(&progress);
-	loader_close(l);
+	for (int i = 0, held = 0; rc == 0 && !s->stopped && (more || held); i ^= 1) {
+		more = more ? loader_next(s->loader, &turn[i].b, &waited, e) : 0;
+		rc = more < 0 ? -e->code : more ? begin(s, &turn[i], e) : 0;
+		if (held && rc == 0)
+			rc = end(s, &turn[!i], e);
+		held = more == 1;
+	}
+	for (int i = 0; i < 2; i++) /* after a failure, or when it was stopped */
+		if (turn[i].waits)
+			engine_done(s->m->engine, turn[i].token, 1);
+	return rc;
+}
+
+static int run_loader(struct scoring *s, int batch, struct error *e)
+{
+	const struct evaluation_conf *conf = s->conf;
+	const struct hvd_world *at = s->m->world->at;
+	struct loader_conf lc = {
+		.dataset = conf->dataset, .batch = batch, .micros = 1, .rank = at->rank, .ranks = at->size, .evaluate = 1, .threads = conf->decode_threads, .depth = 4,
+	};
+
+	if (loader_open(&s->loader, &lc, e) < 0)
+		return -e->code;
+	progress_begin(&s->progress, at->rank == 0 ? conf->tell : NULL, dataset_count(conf->dataset));
+	int rc = score_own(s, e);
+
+	progress_end(&s->progress);
+	loader_close(s->loader);
 	return rc;
 }
 
@@ -81,12 +121,14 @@ static int gather(struct evaluation *ev, struct model *m, const struct evaluatio
 	struct world *w = m->world;
 	size_t share = (ev->n + (size_t)w->at->size - 1) / (size_t)w->at->size, floats = share * FINDINGS;
 	float *own = calloc(floats + 1, sizeof *own), *all = calloc(floats * (size_t)w->at->size + 1, sizeof *all);
-	int32_t stopped = 0, anyone = 0;
+	struct scoring s = { .m = m, .conf = conf, .own = own };
+	int32_t stopped, anyone = 0;
 
 	if (!own || !all)
 		fail(e, EXIT_INTERNAL, "no memory for the outputs of %zu images", ev->n);
 	else
-		run_loader(m, conf, batch, own, &stopped, e);
+		run_loader(&s, batch, e);
+	stopped = s.stopped;
 	if (world_agree(w, e) == 0) {
 		if (hvd_allreduce(w->hvd, &stopped, &anyone, 1, HVD_I32, HVD_MAX) < 0 || hvd_allgather(w->hvd, own, all, floats, HVD_F32) < 0)
 			world_fail(w, e);
