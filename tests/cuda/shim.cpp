@@ -66,7 +66,8 @@ struct product_queue {
 std::vector<fiber> fibers;
 std::vector<team> warps, groups;
 std::vector<product_queue> products; /* of each warpgroup */
-std::vector<unsigned> runnable;
+std::vector<unsigned> runnable[2]; /* those that go first, and the others, which wait until none of the first can */
+unsigned slow_from, slow_to;
 const std::function<void()> *body;
 unsigned current, at_barrier, finished;
 unsigned char *block_memory;
@@ -130,6 +131,11 @@ void to_fiber(fiber &f)
 }
 #endif
 
+void may_run(unsigned thread)
+{
+	runnable[thread >= slow_from && thread < slow_to].push_back(thread);
+}
+
 void fiber_main()
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -181,7 +187,7 @@ void meet(std::vector<team> &teams, unsigned size, collective what, void *args)
 	unsigned first = current / size * size;
 	for (unsigned i = first; i < first + size; i++)
 		if (i != current)
-			runnable.push_back(i);
+			may_run(i);
 }
 
 void meet(collective what, void *args)
@@ -351,7 +357,11 @@ void start_block(unsigned threads, size_t shared_bytes)
 {
 	memset(block_memory, 0xff, shared_bytes);
 	at_barrier = finished = 0;
-	runnable.clear();
+	for (std::vector<unsigned> &r : runnable)
+		r.clear();
+	const unsigned warp = random_below(threads / WARP) * WARP;
+	slow_from = random_below(2) * warp; /* in most blocks some warps go as far as barriers let them before others begin */
+	slow_to = slow_from ? threads : random_below(2) * warp;
 	for (std::vector<team> *teams : { &warps, &groups })
 		for (team &w : *teams)
 			w.arrived = 0;
@@ -367,19 +377,20 @@ void start_block(unsigned threads, size_t shared_bytes)
 		f.context.uc_stack.ss_size = STACK;
 		f.context.uc_link = nullptr;
 		makecontext(&f.context, fiber_main, 0);
-		runnable.push_back(i);
+		may_run(i);
 	}
 }
 
 void run_block(unsigned threads)
 {
 	while (finished < threads) {
-		if (runnable.empty())
+		std::vector<unsigned> &able = runnable[runnable[0].empty()];
+		if (able.empty())
 			misuse(at_barrier ? "threads wait at a barrier that others left out" : "lanes wait in a collective that others left out");
-		unsigned pick = random_below((uint32_t)runnable.size());
-		current = runnable[pick];
-		runnable[pick] = runnable.back();
-		runnable.pop_back();
+		unsigned pick = random_below((uint32_t)able.size());
+		current = able[pick];
+		able[pick] = able.back();
+		able.pop_back();
 		threadIdx.x = current;
 		to_fiber(fibers[current]);
 	}
@@ -452,7 +463,7 @@ void sync_block()
 	at_barrier = 0;
 	for (unsigned i = 0; i < blockDim.x; i++)
 		if (i != current)
-			runnable.push_back(i);
+			may_run(i);
 }
 
 void sync_warpgroup()

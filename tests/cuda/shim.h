@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A GPU of one warp scheduler and no speed: kernel bodies of trainer/engine/cuda as CPU functions.
  *
- * Every thread of a block is a fiber. Fibers run one at a time, in random order, each until its next barrier or warp
+ * Every thread of a block is a fiber. Fibers run one at a time, in random order, in most blocks those of some warps before all others, each until its next barrier or warp
  * collective, so that a missing barrier shows as a wrong result. Shared memory starts as NaNs and is exactly as large
  * as asked for. An asynchronous copy lands at a random moment between its issue and the wait for it. A barrier or
  * collective that not all threads reach ends the program with the kernel's block and thread. */
