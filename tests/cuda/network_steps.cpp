@@ -68,8 +68,13 @@ void overflow_is_skipped()
 void scale_over_a_checkpoint()
 {
 	problem p(densenet(8, { 2, 1 }), 2, PRECISION_FP16);
-	engine *fixed = open_scaled(p, 256, 0), *whole = open_scaled(p, 256, 100), *growing = open_scaled(p, 256, 3), *first = open_scaled(p, 256, 3), *second = open_scaled(p, 16, 3);
-	train_steps(p, fixed, 3);
+	engine *fixed = open_scaled(p, 256, 0), *whole = open_scaled(p, 256, 100), *growing = open_scaled(p, 256, 3), *first = open_scaled(p, 256, 3), *second = open_scaled(p, 16, 3), *resumed = open_scaled(p, 256, 0);
+	train_steps(p, fixed, 2);
+	restore(p, resumed, everything(p, fixed), 2, scale_of(p, fixed));
+	train_steps(p, fixed, 1);
+	train_steps(p, resumed, 1);
+	if (!failures && !same(everything(p, fixed), everything(p, resumed)))
+		wrong("with a fixed scale 2 steps, a checkpoint and a step are not 3 steps");
 	train_steps(p, whole, 3);
 	if (!failures && !same(everything(p, fixed), everything(p, whole)))
 		wrong("a scale that may change and does not makes other bits than a fixed one");
@@ -84,7 +89,7 @@ void scale_over_a_checkpoint()
 		wrong("after 5 steps the scale is %g, %u steps old", a.scale, (unsigned)a.good);
 	if (a.scale != b.scale || a.good != b.good || a.skipped != b.skipped || !same(everything(p, growing), everything(p, second)))
 		wrong("2 steps, a checkpoint and 3 steps are not 5 steps: scale %g and %g", b.scale, a.scale);
-	for (engine *g : { fixed, whole, growing, first, second })
+	for (engine *g : { fixed, whole, growing, first, second, resumed })
 		engine_close(g);
 }
 
@@ -347,6 +352,70 @@ void ranks_skip_together()
 
 #endif
 
+#ifndef ON_DEVICE
+/* All that a training asks of an engine, until something fails. */
+int all_calls(problem &p, engine *g)
+{
+	const size_t n = p.plan.n_weights;
+	std::vector<float> values(n), logits((size_t)p.conf.batch * (size_t)p.plan.classes), features(1 << 16);
+	engine_scale scale;
+	uint64_t token, made;
+	double loss;
+	int rc = engine_put(g, ENGINE_PARAMS, 0, p.start.data(), n);
+	rc = rc ? rc : engine_set_step(g, 1);
+	rc = rc ? rc : engine_keep(g, 1, 0, p.pixels.data(), 1);
+	for (int step = 0; step < 4 && rc >= 0; step++) /* two eager ones, a captured one, and one that is replayed */
+		if (!(rc = engine_train(g, &p.batch, 0, 1, 1e-3, &token)))
+			rc = engine_done(g, token, 1);
+	rc = rc < 0 ? rc : engine_loss(g, &loss);
+	rc = rc ? rc : engine_get_scale(g, &scale);
+	rc = rc ? rc : engine_set_scale(g, &scale);
+	rc = rc ? rc : engine_made(g, &made);
+	rc = rc ? rc : engine_get(g, ENGINE_PARAMS, 0, values.data(), n);
+	rc = rc ? rc : engine_get(g, ENGINE_RUNNING_MEAN, 0, values.data(), p.plan.n_bn_channels);
+	rc = rc ? rc : engine_put(g, ENGINE_RUNNING_MEAN, 0, values.data(), p.plan.n_bn_channels);
+	rc = rc ? rc : engine_backward(g, &p.batch);
+	rc = rc ? rc : engine_forward(g, &p.batch, logits.data(), features.data(), &token);
+	while (!rc)
+		rc = engine_done(g, token, 0);
+	return rc < 0 ? rc : 0;
+}
+
+/* Whichever call to the device fails, of those that opening and using an engine make, somebody is told, with what was being done; and what was opened is given back. */
+void failures_are_told_of(const net_conf &net, enum precision precision, long every)
+{
+	problem p(net, 1, precision);
+	p.conf.precision = precision;
+	p.conf.scale_patience = precision == PRECISION_FP16 ? 10 : 0;
+	for (long n = (long)(random_bits() % (uint64_t)every);; n += every) {
+		engine *g = nullptr;
+		p.e = {};
+		shim_calls_left = n;
+		int rc = chexnet_cuda_open(&g, &p.conf, &p.e);
+		const bool opened = !rc;
+		if (opened == !g)
+			wrong("call %ld fails: %d and an engine, or 0 and none", n, rc);
+		rc = rc ? rc : all_calls(p, g);
+		const bool over = shim_calls_left >= 0;
+		shim_calls_left = -1;
+		if (g)
+			engine_close(g);
+		if (!over == !rc || (rc && !strstr(p.e.text, ": refused") && !strstr(p.e.text, "(no memory)") && !strstr(p.e.text, ": no memory")))
+			wrong("%s, precision %d: call %ld fails%s: %d, %s", net.model, (int)precision, n, opened ? "" : " on opening", rc, p.e.text);
+		if (over || failures)
+			break;
+	}
+}
+
+void failures_are_told()
+{
+	const long every = 29;
+	failures_are_told_of(small_net("densenet", 16, 8, 8, { 1 }), PRECISION_FP32, every);
+	failures_are_told_of(small_net("densenet", 16, 8, 8, { 2 }), PRECISION_FP16, every);
+	failures_are_told_of(resnet({ 1, 1 }), PRECISION_BF16, every);
+}
+#endif
+
 void dynamic_scale()
 {
 	overflow_is_skipped();
@@ -376,6 +445,7 @@ void add_step_tests(std::vector<network_test> &tests)
 	const network_test added[] = {
 		{ "scale", "a dynamic loss scale skips what overflows, on all ranks, and goes on from a checkpoint", dynamic_scale },
 #ifndef ON_DEVICE
+		{ "failures", "whichever call to the device fails, somebody is told of what", failures_are_told },
 		{ "graph", "a graph holds the all-reduces of its buckets, and heeds the stop word", buckets_in_the_graph },
 #endif
 		{ "flight", "steps in flight, and images kept on the device, give what waiting and feeding gives", steps_in_flight },

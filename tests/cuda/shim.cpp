@@ -573,7 +573,8 @@ struct shim_stream {
 
 shim_graph *shim_capturing;
 int shim_replays;
-int shim_launches;
+int shim_launches, shim_late;
+long shim_calls_left = -1;
 
 namespace {
 
@@ -612,6 +613,11 @@ template <class F> void advance_until(F there)
 			misuse("streams wait for each other");
 }
 
+void wait_until_through(device_stream stream)
+{
+	advance_until([=] { return stream->ops.empty(); });
+}
+
 int put(device_stream stream, const shim_op &op)
 {
 	if (stream)
@@ -623,6 +629,17 @@ int put(device_stream stream, const shim_op &op)
 }
 
 } // namespace
+
+bool shim_fails()
+{
+	return shim_calls_left >= 0 && shim_calls_left-- == 0;
+}
+
+void shim_launched()
+{
+	shim_launches++;
+	shim_late += !launch_early;
+}
 
 void shim_put(device_stream stream, const std::function<void()> &what)
 {
@@ -665,7 +682,7 @@ void device_free_host(void *p)
 
 int device_upload(void *device, const void *host, size_t bytes, device_stream stream)
 {
-	if (shim_capturing)
+	if (shim_capturing || shim_fails())
 		return 900;
 	if (is_pinned(host, bytes))
 		return put(stream, { [=] { memcpy(device, host, bytes); }, nullptr, 0 });
@@ -675,28 +692,32 @@ int device_upload(void *device, const void *host, size_t bytes, device_stream st
 
 int device_download(void *host, const void *device, size_t bytes, device_stream stream)
 {
-	if (shim_capturing)
+	if (shim_capturing || shim_fails())
 		return 900;
 	put(stream, { [=] { memcpy(host, device, bytes); }, nullptr, 0 });
-	return is_pinned(host, bytes) ? 0 : device_wait(stream);
+	if (stream && !is_pinned(host, bytes))
+		wait_until_through(stream);
+	return 0;
 }
 
 int device_fill(void *device, int byte, size_t bytes, device_stream stream)
 {
-	return shim_capturing ? 900 : put(stream, { [=] { memset(device, byte, bytes); }, nullptr, 0 });
+	return shim_capturing || shim_fails() ? 900 : put(stream, { [=] { memset(device, byte, bytes); }, nullptr, 0 });
 }
 
 int device_wait(device_stream stream)
 {
-	if (shim_capturing)
+	if (shim_capturing || shim_fails())
 		return 900;
 	if (stream)
-		advance_until([=] { return stream->ops.empty(); });
+		wait_until_through(stream);
 	return 0;
 }
 
 int device_stream_make(device_stream *stream)
 {
+	if (shim_fails())
+		return 1;
 	*stream = new shim_stream{};
 	streams.push_back(*stream);
 	return 0;
@@ -713,6 +734,8 @@ void device_stream_free(device_stream stream)
 
 int device_event_make(device_event *event)
 {
+	if (shim_fails())
+		return 1;
 	*event = new shim_event{};
 	return 0;
 }
@@ -724,6 +747,8 @@ void device_event_free(device_event event)
 
 int device_event_record(device_event event, device_stream stream)
 {
+	if (shim_fails())
+		return 1;
 	event->capture = shim_is_captured(stream) ? captures : 0;
 	event->stream = stream;
 	if (event->capture) {
@@ -736,6 +761,8 @@ int device_event_record(device_event event, device_stream stream)
 
 int device_stream_after(device_stream stream, device_event event)
 {
+	if (shim_fails())
+		return 1;
 	if (!event->capture)
 		return shim_is_captured(stream) ? 905 : put(stream, { [] {}, event, event->recorded });
 	if (!shim_capturing || event->capture != captures)
@@ -752,7 +779,7 @@ int device_stream_after(device_stream stream, device_event event)
 
 int device_event_wait(device_event event)
 {
-	if (shim_capturing || event->capture)
+	if (shim_capturing || event->capture || shim_fails())
 		return 900;
 	advance_until([=] { return event->come == event->recorded; });
 	return 0;
@@ -760,7 +787,7 @@ int device_event_wait(device_event event)
 
 int device_event_come(device_event event)
 {
-	if (shim_capturing || event->capture)
+	if (shim_capturing || event->capture || shim_fails())
 		return -900;
 	if (random_below(2))
 		advance();
@@ -771,7 +798,7 @@ int device_event_come(device_event event)
 
 int device_capture_begin(device_stream stream)
 {
-	if (shim_capturing || !stream)
+	if (shim_capturing || !stream || shim_fails())
 		return 900;
 	shim_capturing = new shim_graph;
 	captured_first = stream;
@@ -783,7 +810,7 @@ int device_capture_begin(device_stream stream)
 
 int device_capture_end(device_stream stream, device_graph *graph)
 {
-	bool joined = shim_capturing && stream == captured_first;
+	bool joined = shim_capturing && stream == captured_first && !shim_fails();
 	for (shim_stream *s : streams) {
 		joined = joined && (!s->captured || s == captured_first || s->joined == s->steps);
 		s->captured = false;

@@ -171,8 +171,12 @@ extern shim_graph *shim_capturing;
 bool shim_is_captured(device_stream stream);
 bool shim_captures(); /* any stream */
 extern int shim_replays;
-extern int shim_launches;
+extern int shim_launches, shim_late; /* and those that are not early */
+/* So many calls to the device go well, and the next one does not; negative: all do. */
+extern long shim_calls_left;
+bool shim_fails();
 
+void shim_launched();
 void shim_put(device_stream stream, const std::function<void()> &what);
 /* On the stream that was used last, or into the graph: for all-reduces of tests. */
 void shim_enqueue(const std::function<void()> &what);
@@ -180,9 +184,9 @@ void shim_enqueue(const std::function<void()> &what);
 template <class Args>
 inline int launch(void (*kernel)(Args), unsigned blocks, unsigned threads, size_t shared_bytes, device_stream stream, const Args &args)
 {
-	if (shared_bytes > shim_shared)
+	if (shared_bytes > shim_shared || shim_fails())
 		return 1;
-	shim_launches++;
+	shim_launched();
 	shim_put(stream, [=] { shim_run(blocks, threads, shared_bytes, [&] { kernel(args); }); });
 	return 0;
 }
@@ -196,7 +200,7 @@ inline const char *device_error(int code)
 
 inline int device_alloc(void **p, size_t bytes)
 {
-	*p = shim_capturing ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
+	*p = shim_capturing || shim_fails() ? nullptr : aligned_alloc(256, (bytes + 255) / 256 * 256);
 	if (*p)
 		memset(*p, 0xff, bytes);
 	return *p ? 0 : shim_capturing ? 900 : DEVICE_NO_MEMORY;
@@ -278,6 +282,8 @@ int device_capture_end(device_stream stream, device_graph *graph);
 
 inline int device_graph_launch(device_graph graph, device_stream stream)
 {
+	if (shim_fails())
+		return 1;
 	shim_put(stream, [=] {
 		for (const std::function<void()> &step : graph->steps)
 			step();

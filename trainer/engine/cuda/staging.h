@@ -61,6 +61,8 @@ struct staging {
 	}
 	void close()
 	{
+		if (opened)
+			device_wait(copies); /* a batch may be on its way that no step waits for */
 		for (staging_slot &s : slot) {
 			if (s.pixels)
 				device_free_host(s.pixels);
