@@ -188,7 +188,7 @@ static int report_transports(struct hvd *h)
 	if (!status && w->rank == 0 && !all)
 		printf("# no pairs in NCCL's log: back end %s\n", w->backend);
 	else if (!status && w->rank == 0)
-		transport_table(stdout, of_all, all / sizeof *pairs, nodes, w->size, !access("/sys/class/infiniband", F_OK));
+		transport_table(stdout, of_all, all / sizeof *pairs, nodes, w->size, !access("/sys/class/infiniband_verbs/uverbs0", F_OK) /* a driver without a device leaves classes */);
 	free(nodes);
 	free(bytes);
 	free(pairs);
