@@ -91,6 +91,12 @@ void scale_over_a_checkpoint()
 		wrong("2 steps, a checkpoint and 3 steps are not 5 steps: scale %g and %g", b.scale, a.scale);
 	for (engine *g : { fixed, whole, growing, first, second, resumed })
 		engine_close(g);
+	for (int patience : { 0, 100 }) {
+		engine *g = open_scaled(p, 0, patience);
+		if (const double scale = scale_of(p, g).scale; scale != (patience ? 65536 : 1024))
+			wrong("no scale is asked for, patience %d: %g", patience, scale);
+		engine_close(g);
+	}
 }
 
 #ifndef ON_DEVICE
