@@ -96,7 +96,8 @@ static int run_loader(struct scoring *s, int batch, struct error *e)
 	const struct evaluation_conf *conf = s->conf;
 	const struct hvd_world *at = s->m->world->at;
 	struct loader_conf lc = {
-		.dataset = conf->dataset, .batch = batch, .micros = 1, .rank = at->rank, .ranks = at->size, .evaluate = 1, .threads = conf->decode_threads, .depth = 4,
+		.dataset = conf->dataset, .batch = batch, .micros = 1, .rank = at->rank, .ranks = at->size, .evaluate = 1, .threads = conf->decode_threads,
+		.depth = s->m->kind == ENGINE_CUDA ? 4 : 3, /* two with the engine */
 	};
 
 	if (loader_open(&s->loader, &lc, e) < 0)
