@@ -35,6 +35,7 @@ report_failures() { trap 'report "$(hostname): \"$BASH_COMMAND\" failed (lab.sh,
 # Without privileges the namespaces are set up as the user namespace's root, but slurmd as that root
 # would die in setgroups(). So daemons and jobs run in a second user namespace, as the caller's own uid.
 as_daemon() {
+	cd "$DIR/log" # where a core goes, which Slurm's daemons allow themselves
 	if [ "$PRIVILEGED" = yes ]; then exec "$@"; fi
 	exec unshare --user --map-user="$ACCOUNT_UID" --map-group="$ACCOUNT_GID" -- "$@"
 }
