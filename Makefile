@@ -282,7 +282,7 @@ WRAPS := $(if $(filter %/chexnet,$(TARGETS)),$(patsubst tests/live/%.c,$(BUILD)/
 $(BUILD)/tests/wrap_world_agree: private override LDFLAGS += -Wl,--wrap=hvd_mark
 $(BUILD)/tests/wrap_train_finish: private override LDFLAGS += -Wl,--wrap=model_train
 $(BUILD)/tests/wrap_rename: private override LDFLAGS += -Wl,--wrap=renameat2
-$(BUILD)/tests/wrap_engine_forward: private override LDFLAGS += -Wl,--wrap=engine_done
+$(BUILD)/tests/wrap_engine_forward: private override LDFLAGS += -Wl,--wrap=engine_done,--wrap=loader_open
 $(BUILD)/tests/wrap_%: $(BUILD)/obj/tests/live/wrap_%.o $(call objects,trainer/chexnet.c $(TRAINER_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_LDFLAGS) -Wl,--wrap=$* -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' $(TRAINER_LIBS)

@@ -107,10 +107,13 @@ load trained
 	done
 }
 
-@test "eval gives the engine a batch before it waits for the one before, and waits for all" {
-	"$BUILD/tests/wrap_engine_forward" eval --data set --weights run1/model.safetensors --threads 1 --batch 16 --resamples 0 --predictions again.csv >/dev/null 2>again.err
+@test "eval gives the engine a batch before it waits for the one before, and waits for all; one CPU of eight decodes for it and for a training" {
+	HVD_THREADS=24 "$BUILD/tests/wrap_engine_forward" eval --data set --weights run1/model.safetensors --threads 1 --batch 16 --resamples 0 --predictions again.csv >/dev/null 2>again.err
 	cat again.err
-	[ "$(tail -n 1 again.err)" = "at most 2 batches at once, 0 left" ]
+	[ "$(tail -n 1 again.err)" = "at most 2 batches at once, 0 left, decoded by 4 threads" ]
+	HVD_THREADS=24 "$BUILD/tests/wrap_engine_forward" train --data set --model densenet --growth 4 --blocks 1,1 --image-size 32 --steps 1 --batch 8 --resamples 0 --threads 1 --output again >/dev/null 2>again.err
+	cat again.err
+	[[ $(tail -n 1 again.err) == *", decoded by 4 threads" ]] # and waits for steps, too
 	diff <(grep -v '^# ' 1.csv) <(grep -v '^# ' again.csv)
 }
 
